@@ -260,7 +260,7 @@ of both signs, limits of the types), and its results are compared with those of 
 interpreter. Everything runs in worker processes: a plugin that crashes or hangs is a finding. The
 findings on an op and an element type are:
   right                within the documented rounding of the op
-  rounds differently   further off, by at most 64 units in the last place
+  rounds differently   further off, by at most 64 units in the last place (4096 of f64)
   refused              the plugin does not compile or run it; its message is quoted
   wrong                a result is wrong; an element is shown
   crashes              the worker's process ended, or did not answer in time
@@ -269,6 +269,7 @@ Examples:
   fuseline qualify                                under a minute: the ops of common programs
   fuseline qualify --full --output cpu.json       every op on every type, random programs, donation, collectives
   fuseline qualify --plugin /path/to/plugin.so --html page.html
+  fuseline qualify --full --only atan2,sort       everything about two ops
   fuseline qualify --json | jq .findings
 
 Exit status:
@@ -299,6 +300,9 @@ pub(crate) struct QualifyArgs {
     /// Also run the conformance cases in this folder, program files with expected outputs
     #[arg(long, value_name = "FOLDER")]
     pub(crate) conformance: Option<PathBuf>,
+    /// Only these ops, and no random programs; no certificate is written
+    #[arg(long, value_name = "OP,OP", value_delimiter = ',', value_parser = op, conflicts_with = "output")]
+    pub(crate) only: Vec<fuseline::OpCode>,
     /// An option for the plugin's client, such as preallocate=false on CUDA; may be repeated
     #[arg(long = "client-option", value_name = "NAME=VALUE", value_parser = client_option)]
     pub(crate) options: Vec<(String, fuseline::pjrt::Value)>,
@@ -385,6 +389,11 @@ pub(crate) struct ProbeArgs {
     /// Also run a test computation
     #[arg(long)]
     pub(crate) smoke: bool,
+}
+
+fn op(text: &str) -> Result<fuseline::OpCode, String> {
+    fuseline::OpCode::from_name(text)
+        .ok_or_else(|| "there is no op of that name, see `fuseline ops`".to_owned())
 }
 
 fn module(text: &str) -> Result<PathBuf, String> {

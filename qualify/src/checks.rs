@@ -15,7 +15,7 @@ use fuseline::{Attrs, DType, Engine, Literal, OpCode, PreparedProgram, Result, T
 use fuseline_testgen::{Aim, ProgramOptions, ProgramSampler, SampleOperand, Sampled, Sampler, Seeded, fill};
 
 use crate::calls::Call;
-use crate::compare::{Outcome, run};
+use crate::compare::{Outcome, cause, run};
 use crate::judge::Float;
 use crate::special::of_bits;
 
@@ -36,7 +36,7 @@ const COLLECTIVE_CALLS: usize = 4;
 
 /// The finding on an error of the engine.
 fn refused(call: &str, error: &fuseline::Error) -> Finding {
-    Finding::Refused { message: cut(&error.to_string()), call: call.to_owned() }
+    Finding::Refused { message: cut(&cause(error)), call: call.to_owned() }
 }
 
 fn wrong(call: &str, example: &str) -> Finding {
@@ -128,9 +128,9 @@ fn updates(engine: &Engine, dtype: DType) -> Result<Option<String>> {
     let mut kept = None;
     let mut value = stream.from_literal(&numbers(0))?;
     for step in 1..=STEPS {
-        let next = (&value + &one)?;
+        // The old value has no handle any more when its region ends, so its memory is donated.
+        value = (&value + &one)?;
         stream.flush();
-        value = next;
         if step == KEPT {
             kept = Some(value.clone());
         }
@@ -203,7 +203,7 @@ pub(crate) fn subnormals(engine: &Engine, dtype: DType, arithmetic: Arithmetic) 
             match outcome {
                 Outcome::Ran(cases) => {
                     if let Some(case) = cases.first() {
-                        return wrong(&call, &case.to_string());
+                        return wrong(&call, case.element());
                     }
                 }
                 Outcome::Refused(message) | Outcome::Failed(message) => {

@@ -12,11 +12,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, SystemTime};
 
-use fuseline::DType;
 use fuseline::fusion::DTypeSet;
 use fuseline::fusion::lower::Target;
 use fuseline::pjrt::Value as OptionValue;
 use fuseline::qualification::{Certificate, CertificateKey, Check, Finding, Level, Row};
+use fuseline::{DType, OpCode};
 use serde_json::{Value, json};
 
 use crate::calls::{Call, Pair, pairs};
@@ -41,6 +41,8 @@ pub struct Options {
     pub limit: Duration,
     /// Files of conformance cases, in the program format.
     pub cases: Vec<PathBuf>,
+    /// If it is not empty, only these ops are tried, and no random programs.
+    pub only: Vec<OpCode>,
 }
 
 impl Options {
@@ -52,7 +54,8 @@ impl Options {
             Level::Quick => Duration::from_secs(60),
             Level::Full => Duration::from_secs(240),
         };
-        Options { plugin: None, client_options: Vec::new(), level, jobs: 0, limit, cases: Vec::new() }
+        let (client_options, cases, only) = (Vec::new(), Vec::new(), Vec::new());
+        Options { plugin: None, client_options, level, jobs: 0, limit, cases, only }
     }
 
     fn jobs(&self) -> usize {
@@ -102,10 +105,14 @@ pub fn qualify(
 ) -> Result<Certificate, QualifyError> {
     let (key, flushed) = describe(options, worker)?;
     let setup = setup(options, flushed);
+    let pairs = pairs();
     let mut work = batches(options.level);
+    if !options.only.is_empty() {
+        work.iter_mut().for_each(|batch| batch.retain(|item| is_asked(item, &options.only, &pairs)));
+        work.retain(|batch| !batch.is_empty());
+    }
     work.extend(options.cases.iter().map(|path| vec![Item::Case(path.to_string_lossy().into_owned())]));
     let all = work.iter().map(Vec::len).sum();
-    let pairs = pairs();
     let next = AtomicUsize::new(0);
     let (send, receive) = mpsc::channel();
     let mut found: Vec<(Item, Option<Finding>)> = Vec::new();
@@ -113,7 +120,7 @@ pub fn qualify(
         for _ in 0..options.jobs() {
             let (work, next, send, setup, pairs) = (&work, &next, send.clone(), &setup, &pairs);
             scope.spawn(move || {
-                let mut job = Job { setup, worker, pairs, limit: options.limit, process: None };
+                let mut job = Job { setup, worker, pairs, limit: options.limit, process: None, asked: 0 };
                 while let Some(batch) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
                     if send.send(job.tried(batch)).is_err() {
                         return;
@@ -130,6 +137,16 @@ pub fn qualify(
     });
     let (rows, checks) = collected(found, &pairs);
     Ok(Certificate::new(key, options.level, today(), rows, checks))
+}
+
+/// Whether an item is tried in a qualification of some ops only.
+fn is_asked(item: &Item, only: &[OpCode], pairs: &[Pair]) -> bool {
+    match item {
+        Item::Calls(unit) => only.contains(&pairs[unit.pair].def.code),
+        Item::Collective(op, _) => only.contains(op),
+        Item::Program(_) => false,
+        Item::Update(_) | Item::Subnormal(_) | Item::Case(_) => true,
+    }
 }
 
 fn setup(options: &Options, flushed: DTypeSet) -> Setup {
@@ -172,7 +189,13 @@ struct Job<'a> {
     pairs: &'a [Pair],
     limit: Duration,
     process: Option<Process>,
+    /// The number of batches that the process has answered.
+    asked: usize,
 }
+
+/// The number of batches after which a fresh worker is started. Compilers keep some memory of each
+/// module.
+const RENEWED: usize = 100;
 
 /// Items and their findings; none for an item with nothing to try.
 type Tried = Vec<(Item, Option<Finding>)>;
@@ -205,10 +228,14 @@ impl Job<'_> {
 
     /// Asks the worker, a fresh one if there is none. An error is the way in which the worker ended.
     fn ask(&mut self, batch: &[Item]) -> Result<Vec<Option<Finding>>, String> {
-        let mut process = match self.process.take() {
+        let mut process = match self.process.take().filter(|_| self.asked < RENEWED) {
             Some(process) => process,
-            None => Process::start((self.worker)(), self.setup).map_err(End::words)?,
+            None => {
+                self.asked = 0;
+                Process::start((self.worker)(), self.setup).map_err(End::words)?
+            }
         };
+        self.asked += 1;
         let texts: Vec<String> = batch.iter().map(Item::to_string).collect();
         let answer = process.ask(&json!(texts).to_string(), self.limit).map_err(End::words)?;
         let findings = answer["findings"].as_array().map(Vec::as_slice).unwrap_or_default();

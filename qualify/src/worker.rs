@@ -271,13 +271,15 @@ fn judged(pair: &Pair, call: &Call, outcome: Outcome) -> Finding {
     };
     let cases: Vec<Case> = cases.into_iter().filter(|case| excuse(pair, case).is_none()).collect();
     if let Some(case) = cases.iter().find(|case| !case.is_near()) {
-        let example = format!("{} elements differ: {case}", cases.len());
+        let example = format!("{} elements differ: {}", cases.len(), case.element());
         return Finding::Wrong { example: cut(&example), call: call.to_string() };
     }
-    let most = cases.iter().map(|case| case.steps).fold(0.0, f64::max);
+    // The distance of a subnormal number from zero has no such unit.
+    let steps = |case: &Case| if case.is_specified { 1.0 } else { case.steps };
+    let most = cases.iter().map(steps).fold(0.0, f64::max);
     match cases.is_empty() {
         true => Finding::Right,
-        false => Finding::RoundsDifferently { steps: most.ceil() as u64, call: call.to_string() },
+        false => Finding::RoundsDifferently { steps: most.ceil().max(1.0) as u64, call: call.to_string() },
     }
 }
 

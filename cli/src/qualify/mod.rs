@@ -28,6 +28,7 @@ pub(crate) fn run(args: &QualifyArgs, out: &mut String) -> Result<Status, Failur
     options.plugin.clone_from(&args.plugin);
     options.client_options.clone_from(&args.options);
     options.jobs = args.jobs;
+    options.only.clone_from(&args.only);
     if let Some(limit) = args.limit {
         options.limit = Duration::from_secs(limit);
     }
@@ -42,7 +43,21 @@ pub(crate) fn run(args: &QualifyArgs, out: &mut String) -> Result<Status, Failur
     };
     let start = Instant::now();
     let bar = bar();
-    let certificate = qualify(&options, &worker, &mut |progress| show(&bar, progress));
+    let mut tenths = 0;
+    let certificate = qualify(&options, &worker, &mut |progress| {
+        show(&bar, progress);
+        // Without a terminal there is no bar.
+        let now = progress.done * 10 / progress.all.max(1);
+        if bar.is_hidden() && now > tenths {
+            tenths = now;
+            note(format_args!(
+                "fuseline: {} of {} tried, in {}",
+                progress.done,
+                progress.all,
+                time(start.elapsed())
+            ));
+        }
+    });
     bar.finish_and_clear();
     let certificate = certificate.map_err(Failure::run)?;
     let text = certificate.to_json();

@@ -10,4 +10,5 @@ mod support;
 mod cache_command;
 mod commands;
 mod ops_command;
+mod qualify_command;
 mod why_command;

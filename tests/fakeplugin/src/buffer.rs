@@ -164,6 +164,11 @@ impl Buffer {
         self.state.lock().value.is_none()
     }
 
+    /// Puts a result in the place of the data, as a plugin with a defect does.
+    pub(crate) fn overwrite(&self, value: Arc<Value>) {
+        self.state.lock().value = Some(value);
+    }
+
     pub(crate) fn delete(&self) {
         drop(self.state.lock().value.take());
     }

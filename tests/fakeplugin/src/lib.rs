@@ -10,6 +10,7 @@
 
 mod buffer;
 mod client;
+mod defects;
 mod event;
 mod executable;
 mod functions;
