@@ -13,6 +13,7 @@ mod environment;
 mod faults;
 mod forks;
 mod orders;
+mod qualification;
 mod quarantine;
 mod sweep;
 mod tables;
