@@ -17,6 +17,7 @@ mod least;
 mod libtest;
 mod models;
 mod nextest;
+mod plugins;
 mod prerequisites;
 mod sanitizers;
 mod tally;
@@ -46,6 +47,7 @@ pub(crate) enum Stage {
     Api,
     Nextest,
     Doctest,
+    Plugins,
     Torch,
     Features,
     PanicAbort,
@@ -66,7 +68,7 @@ pub(crate) enum Selection {
 
 impl Stage {
     /// Every stage, in the order of a run.
-    pub(crate) const ALL: [Stage; 16] = [
+    pub(crate) const ALL: [Stage; 17] = [
         Stage::Fmt,
         Stage::Tidy,
         Stage::Deny,
@@ -75,6 +77,7 @@ impl Stage {
         Stage::Api,
         Stage::Nextest,
         Stage::Doctest,
+        Stage::Plugins,
         Stage::Torch,
         Stage::Features,
         Stage::PanicAbort,
@@ -103,6 +106,7 @@ impl Stage {
             Stage::Shuttle => "shuttle",
             Stage::Tsan => "tsan",
             Stage::Asan => "asan",
+            Stage::Plugins => "plugins",
             Stage::Torch => "torch",
         }
     }
@@ -133,6 +137,9 @@ impl Stage {
                 "stress tests, the PJRT layer on fake plugins, and programs in C, under the address and the leak \
                  sanitizer"
             }
+            Stage::Plugins => {
+                "conformance, random programs and donation on other PJRT plugins (fetches two; alone: all cases)"
+            }
             Stage::Torch => {
                 "the PyTorch device: builds and installs its wheel, and runs its tests (fetches PyTorch)"
             }
@@ -145,6 +152,7 @@ impl Stage {
             Stage::Fmt | Stage::Tidy | Stage::Deny => 0,
             Stage::Doctest | Stage::Api => 1,
             Stage::Doc | Stage::Features | Stage::PanicAbort => 2,
+            Stage::Plugins => 4,
             // It builds the models, unless the stage before has.
             Stage::LoomWeakened => 4,
             Stage::Loom | Stage::Shuttle => 5,
@@ -164,8 +172,9 @@ impl Stage {
         !matches!(self, Stage::Fmt | Stage::Tidy | Stage::Deny)
     }
 
-    fn run(self, host: &Host) -> Tally {
+    fn run(self, host: &Host, extent: plugins::Extent) -> Tally {
         match self {
+            Stage::Plugins => plugins::run(host, extent),
             Stage::Fmt => cargo::fmt(host),
             Stage::Tidy => tidy::run(host),
             Stage::Deny => cargo::deny(host),
@@ -204,6 +213,10 @@ pub(crate) fn run(host: &Host, selection: &Selection) -> anyhow::Result<ExitCode
         Selection::Quick => Stage::ALL.into_iter().filter(|stage| stage.is_quick()).collect(),
         Selection::These(stages) => stages.clone(),
     };
+    let extent = match selection {
+        Selection::These(_) => plugins::Extent::All,
+        Selection::All | Selection::Quick => plugins::Extent::Part,
+    };
     let limit = limit(host)?;
     let mut summary = Summary::default();
     let begin = Instant::now();
@@ -222,7 +235,7 @@ pub(crate) fn run(host: &Host, selection: &Selection) -> anyhow::Result<ExitCode
             println!("{why}");
             Tally::skipped(stage.name(), why)
         } else {
-            stage.run(host)
+            stage.run(host, extent)
         };
         let tally = least::judge(stage.name(), least, prerequisites::judge(host, tally));
         println!("--- {}: {} in {}", stage.name(), tally.counts(), time::human(start.elapsed()));

@@ -30,7 +30,7 @@ use crate::host::Host;
 use crate::time;
 
 /// The time limit of one model or stress test.
-const LIMIT: Duration = Duration::from_secs(300);
+pub(super) const LIMIT: Duration = Duration::from_secs(300);
 
 /// The number of preemptions in one schedule, unless the user sets another.
 const PREEMPTIONS: (&str, &str) = ("LOOM_MAX_PREEMPTIONS", "3");
@@ -64,13 +64,14 @@ const LOOM_TESTS: &[Chosen] = &[("fuseline_sync", "loom_"), ("fuseline_record", 
 
 /// Explores the schedules of the models.
 pub(crate) fn loom(host: &Host) -> Tally {
-    run(host, LOOM_TESTS, loom_build(host), &loom_vars(host))
+    run(host, LOOM_TESTS, loom_build(host), &loom_vars(host), LIMIT)
 }
 
 /// Random schedules of larger scenarios.
 pub(crate) fn shuttle(host: &Host) -> Tally {
     let flags = ["--cfg", "shuttle", NO_LINES].map(str::to_owned);
-    run(host, &[("fuseline", "shuttle_")], test_build(host, SHUTTLE_PACKAGES, &flags, SHUTTLE_OPTIMIZED), &[])
+    let build = test_build(host, SHUTTLE_PACKAGES, &flags, SHUTTLE_OPTIMIZED);
+    run(host, &[("fuseline", "shuttle_")], build, &[], LIMIT)
 }
 
 fn loom_build(host: &Host) -> Result<Command, String> {
@@ -126,6 +127,7 @@ pub(super) fn run(
     chosen: &[Chosen],
     command: Result<Command, String>,
     vars: &[(&str, &str)],
+    limit: Duration,
 ) -> Tally {
     let start = Instant::now();
     match command.and_then(isolate::build) {
@@ -136,7 +138,7 @@ pub(super) fn run(
             for (name, prefix) in chosen {
                 let named: Vec<Binary> =
                     binaries.iter().filter(|binary| binary.name == *name).cloned().collect();
-                let ran = isolate::run_all(host, &named, prefix, LIMIT, vars);
+                let ran = isolate::run_all(host, &named, prefix, limit, vars);
                 if ran == Tally::default() {
                     tally.fail(format!("{name} {prefix}*"), "there is no such test");
                 }

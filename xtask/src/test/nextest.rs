@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -130,10 +131,15 @@ fn tally(listed: &Value, mut outcomes: BTreeMap<(String, String), Outcome>) -> a
     Ok(tally)
 }
 
-fn without_nextest(host: &Host) -> Tally {
+/// A command that builds the same binaries.
+pub(super) fn test_build(host: &Host) -> Command {
     let mut command = host.cargo();
     command.args(["test", "--no-run", "--tests", "--message-format=json-render-diagnostics"]).args(SCOPE);
-    match isolate::build(command) {
+    command
+}
+
+fn without_nextest(host: &Host) -> Tally {
+    match isolate::build(test_build(host)) {
         Ok(binaries) => isolate::run_all(host, &binaries, "", LIMIT, &[]),
         Err(why) => Tally::failed("build", why),
     }

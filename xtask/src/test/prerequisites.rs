@@ -54,6 +54,8 @@ const PREREQUISITES: &[Prerequisite] = &[
     Prerequisite { name: "time", is_here: |host| host.var(super::LIMIT).is_none() },
     Prerequisite { name: "Rust 1.95", is_here: unknown },
     Prerequisite { name: "network", is_here: unknown },
+    Prerequisite { name: "published package any more", is_here: unknown },
+    Prerequisite { name: "x86-64 Linux", is_here: |host| host.os == "linux" && host.arch == "x86_64" },
     Prerequisite { name: "second user", is_here: unknown },
     Prerequisite { name: "mounts of its own", is_here: unknown },
     Prerequisite { name: "files of 8 EiB", is_here: unknown },

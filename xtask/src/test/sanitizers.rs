@@ -77,7 +77,8 @@ const ASAN: Sanitizer = Sanitizer {
     variable: "LSAN_OPTIONS",
     suppressions: "ci/lsan.supp",
     options: "report_objects=1",
-    // The stack of an allocation without gaps, by which it is suppressed. `std` has no frame pointers.
+    // The stack of an allocation without gaps, by which it is suppressed. `std` has no frame
+    // pointers.
     test_options: ":fast_unwind_on_malloc=0",
     program_options: "",
     tests: TESTS,
@@ -166,7 +167,7 @@ fn run(host: &Host, sanitizer: &Sanitizer) -> Tally {
             command
         });
         let variables = [(sanitizer.variable, &*options), ("CFLAGS", &compiler), ("CXXFLAGS", &compiler)];
-        tally.add(&models::run(host, &tests, command, &variables));
+        tally.add(&models::run(host, &tests, command, &variables, models::LIMIT));
     }
     tally
 }

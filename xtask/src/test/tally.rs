@@ -76,6 +76,13 @@ impl Tally {
         format!("{} passed, {} failed, {} skipped", self.passed, self.failed.len(), self.skips())
     }
 
+    /// Puts words before the name of each note.
+    pub(crate) fn prefix(&mut self, words: &str) {
+        for note in self.failed.iter_mut().chain(&mut self.skipped) {
+            note.name = format!("{words}: {}", note.name);
+        }
+    }
+
     pub(crate) fn add(&mut self, other: &Tally) {
         self.passed += other.passed;
         self.failed.extend_from_slice(&other.failed);
