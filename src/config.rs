@@ -10,6 +10,7 @@ use fuseline_cache::Budget;
 use fuseline_cache::shared::SharedConfig;
 use fuseline_fusion::Bytes;
 use fuseline_fusion::lower::Numerics;
+use fuseline_fusion::op::WorkaroundSet;
 use fuseline_fusion::region::{BoundaryRule, Budgets, Mode};
 use fuseline_pjrt::{Flag, Value};
 use fuseline_runtime::Deadlines;
@@ -260,6 +261,16 @@ impl EngineConfig {
     #[must_use]
     pub fn certificate(mut self, certificate: Certificate) -> EngineConfig {
         self.settings.certificate = Some(Arc::new(certificate));
+        self
+    }
+
+    /// Sets the workarounds to leave out: the ops that they replace are given to the plugin as they
+    /// are. Default: those that a qualification has found unnecessary on this plugin. A workaround
+    /// that is left out on a plugin with the defect makes results wrong, so this setting is for
+    /// qualifications.
+    #[must_use]
+    pub fn leave_out_workarounds(mut self, workarounds: WorkaroundSet) -> EngineConfig {
+        self.settings.left_out = Some(workarounds);
         self
     }
 

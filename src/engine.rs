@@ -86,7 +86,7 @@ impl Engine {
         }
         let settings = config.settings().clone().on_device(true);
         let setup = EngineSetup::on_plugin(&settings);
-        let device = PjrtDevice::new(devices, &settings.flags, settings.numerics, &setup)?;
+        let device = PjrtDevice::new(devices, &settings.flags, settings.numerics, settings.left_out, &setup)?;
         Engine::on(config, Device::on_pjrt(device, settings.faults), setup)
     }
 

@@ -254,6 +254,8 @@ impl CertificateKey {
                 "device" => {
                     value.split_once(' ').map_or(value, |(_, kind)| kind).clone_into(&mut key.device_kind)
                 }
+                // A full qualification tries the ops with and without workarounds.
+                "workarounds left out" => {}
                 // Neither changes what an op computes; the versions are in the lowering's digest.
                 "client options" | "threads" | "fuseline" | "formats" => {}
                 name if name.starts_with("plugin's ") => {}

@@ -44,7 +44,6 @@ pub use deadlines::Deadlines;
 pub use device::{
     COMPILER_FLAGS, Capabilities, CompilerFlag, Fault, FaultPoint, Features, FlagUsage, MemoryPlan,
 };
-pub use engine::qualification::QualificationPolicy;
 pub use engine::stream::checks::unchecked;
 pub use engine::stream::read::Read;
 pub use error::{Error, Origin, Result, Stage};
@@ -55,7 +54,7 @@ pub use event::{
     SealedRegion, Varies, Varying,
 };
 pub use region::{RegionRef, Wait};
-pub use settings::{Buckets, ShapeClasses};
+pub use settings::{Buckets, QualificationPolicy, ShapeClasses};
 pub use store::{DiskCacheConfig, Manifest, ManifestRegion};
 pub use timeline::{ReadsAt, RegionTimes, Spent, Step, Summary, Timeline};
 

@@ -11,13 +11,13 @@ use fuseline_cache::disk::DiskConfig;
 use fuseline_cache::shared::SharedConfig;
 use fuseline_fusion::Bytes;
 use fuseline_fusion::lower::Numerics;
+use fuseline_fusion::op::WorkaroundSet;
 use fuseline_fusion::region::{BoundaryRule, Budgets, Mode};
 use fuseline_pjrt::{ClientOptions, Flag};
 
 use crate::certificate::Certificate;
 use crate::deadlines::Deadlines;
 use crate::device::Faults;
-use crate::engine::qualification::QualificationPolicy;
 use crate::event::EventSink;
 use crate::limits::MEMORY_SLACK;
 use crate::store::{DiskCacheConfig, StoreConfig};
@@ -64,6 +64,20 @@ impl Buckets {
             Buckets::Multiples(step) => size.checked_next_multiple_of(step).unwrap_or(size),
         }
     }
+}
+
+/// Whether an engine needs a certificate for its plugin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum QualificationPolicy {
+    /// Uses a certificate if there is one. Without one, an event says so once.
+    Use,
+    /// As [`QualificationPolicy::Use`]. In addition, a CPU plugin without a certificate is
+    /// qualified in the background, if there is a disk cache that keeps the certificate.
+    #[default]
+    Background,
+    /// Without a certificate, no engine starts.
+    Require,
 }
 
 /// The settings of an engine, as `fuseline::EngineConfig` builds them.
@@ -135,6 +149,8 @@ pub struct Settings {
     pub qualification: QualificationPolicy,
     /// The certificate of the plugin, if it is given.
     pub certificate: Option<Arc<Certificate>>,
+    /// The workarounds to leave out. `None` for those that a qualification has found unnecessary.
+    pub left_out: Option<WorkaroundSet>,
     /// The program that qualifies plugins, and its first arguments. `None` for `fuseline`.
     pub qualifier: Option<Vec<OsString>>,
     /// The file of the manifest.
@@ -190,6 +206,7 @@ impl Default for Settings {
             cache_only: false,
             qualification: QualificationPolicy::default(),
             certificate: None,
+            left_out: None,
             qualifier: None,
             manifest: None,
             #[cfg(feature = "shared-cache")]

@@ -149,10 +149,10 @@ impl Writer {
             return Refs::from_slice(&[self.columns(signature, columns, &operands)]);
         }
         if !signature.bodies().iter().any(|body| has_columns(body.graph())) {
-            return self.0.push_signature(signature.clone(), operands);
+            return self.graph.push_signature(signature.clone(), operands);
         }
         let bodies: Vec<Arc<Body>> = signature.bodies().iter().map(windowed_body).collect();
-        self.0.push_signature(signed(signature.op(), signature, &bodies), operands)
+        self.graph.push_signature(signed(signature.op(), signature, &bodies), operands)
     }
 
     fn columns(&mut self, signature: &Arc<Signature>, mut columns: Columns, operands: &[Ref]) -> Ref {
@@ -183,7 +183,7 @@ impl Writer {
     }
 
     fn reduced(&mut self, op: OpCode, attrs: Attrs, bodies: &[Arc<Body>], operands: &[Ref]) -> Ref {
-        let made = self.0.push(op, attrs, bodies, operands);
+        let made = self.graph.push(op, attrs, bodies, operands);
         made.unwrap_or_else(|error| panic!("bug: the lowering emits an op that is rejected: {error}"))[0]
     }
 }

@@ -20,7 +20,7 @@ use crate::dtype::DType;
 use crate::error::OpErrorKind;
 use crate::ir::{Body, Graph, Node, OpCode, Ref, Refs, Signature};
 use crate::literal::Scalar;
-use crate::op::{Lowered, attrs, unsigned};
+use crate::op::{Lowered, WorkaroundSet, attrs, unsigned};
 use crate::shape::{Shape, TensorType};
 
 /// A function in the form that is printed.
@@ -41,30 +41,44 @@ pub struct Plain {
 /// If `outputs` contains a result that the region does not have.
 #[must_use]
 pub fn plain(region: &CanonRegion, outputs: &[u32], pack: &ScalarPack, fixed: &[(u32, Scalar)]) -> Plain {
-    let mut writer = Writer(Graph::with_capacity_of(region.graph()));
+    plain_without(WorkaroundSet::NONE, region, outputs, pack, fixed)
+}
+
+/// As [`plain`], without some workarounds.
+///
+/// # Panics
+/// As [`plain`].
+pub(super) fn plain_without(
+    left_out: WorkaroundSet,
+    region: &CanonRegion,
+    outputs: &[u32],
+    pack: &ScalarPack,
+    fixed: &[(u32, Scalar)],
+) -> Plain {
+    let mut writer = Writer { left_out, ..Writer::new(Graph::with_capacity_of(region.graph())) };
     let params = params(region, pack, fixed, &mut writer);
-    let mut origins = vec![None; writer.0.nodes().len()];
+    let mut origins = vec![None; writer.graph.nodes().len()];
     let mut results = Vec::with_capacity(region.graph().result_count());
     for (index, node) in region.graph().nodes().iter().enumerate() {
         writer.node(node, &params, &mut results);
-        origins.resize(writer.0.nodes().len(), Some(index));
+        origins.resize(writer.graph.nodes().len(), Some(index));
     }
     let returns: Vec<Ref> = outputs.iter().map(|&output| results[output as usize]).collect();
     let function =
-        Body::new(writer.0, &returns).expect("bug: a region returns a value that it does not compute");
+        Body::new(writer.graph, &returns).expect("bug: a region returns a value that it does not compute");
     Plain { function, origins }
 }
 
 /// The values of the region's parameters: parameters of the function, or unpacked scalars.
 fn params(region: &CanonRegion, pack: &ScalarPack, fixed: &[(u32, Scalar)], writer: &mut Writer) -> Vec<Ref> {
     let types = region.graph().params().iter().zip(region.lifted());
-    let tensor = |(ty, lifted): (&TensorType, &bool)| (!lifted).then(|| writer.0.param(ty.clone()));
+    let tensor = |(ty, lifted): (&TensorType, &bool)| (!lifted).then(|| writer.graph.param(ty.clone()));
     let tensors: Vec<Option<Ref>> = types.map(tensor).collect();
     let packed: Vec<(Range<usize>, Ref)> = pack
         .arguments()
         .map(|range| {
             let ty = packed(range.len());
-            (range, writer.0.param(ty))
+            (range, writer.graph.param(ty))
         })
         .collect();
     let mut slots = pack.slots().iter();
@@ -96,10 +110,10 @@ impl Plain {
         mut node: impl FnMut(&mut Writer, &T, &Node, Refs) -> SmallVec<[(Ref, Ref); 2]>,
     ) -> Plain {
         let graph = self.function.graph();
-        let mut writer = Writer(Graph::with_capacity_of(graph));
-        let params: Vec<Ref> = graph.params().iter().map(|ty| writer.0.param(ty.clone())).collect();
+        let mut writer = Writer::new(Graph::with_capacity_of(graph));
+        let params: Vec<Ref> = graph.params().iter().map(|ty| writer.graph.param(ty.clone())).collect();
         let begun = begin(&mut writer);
-        let mut origins = vec![None; writer.0.nodes().len()];
+        let mut origins = vec![None; writer.graph.nodes().len()];
         let (mut returned, mut used) = (Vec::new(), Vec::new());
         for (old, &origin) in graph.nodes().iter().zip(&self.origins) {
             let operands: Refs =
@@ -108,25 +122,25 @@ impl Plain {
                 node(&mut writer, &begun, old, operands).into_iter().unzip();
             returned.extend(results);
             used.extend(uses);
-            origins.resize(writer.0.nodes().len(), origin);
+            origins.resize(writer.graph.nodes().len(), origin);
         }
         let returns: Vec<Ref> =
             self.function.returns().iter().map(|&value| pick(value, &params, &returned)).collect();
-        let function =
-            Body::new(writer.0, &returns).expect("bug: a function returns a value that it does not compute");
+        let function = Body::new(writer.graph, &returns)
+            .expect("bug: a function returns a value that it does not compute");
         Plain { function, origins }
     }
 
     /// Replaces each returned value by `map` of it. The ops that `map` writes belong to the last
     /// node of the region.
     pub(super) fn with_returns(mut self, mut map: impl FnMut(&mut Writer, Ref) -> Ref) -> Plain {
-        let mut writer = Writer(self.function.graph().clone());
+        let mut writer = Writer::new(self.function.graph().clone());
         let returns: Vec<Ref> =
             self.function.returns().iter().map(|&returned| map(&mut writer, returned)).collect();
         let last = self.origins.last().copied().flatten();
-        self.origins.resize(writer.0.nodes().len(), last);
-        self.function =
-            Body::new(writer.0, &returns).expect("bug: a function returns a value that it does not compute");
+        self.origins.resize(writer.graph.nodes().len(), last);
+        self.function = Body::new(writer.graph, &returns)
+            .expect("bug: a function returns a value that it does not compute");
         self
     }
 }
@@ -134,24 +148,32 @@ impl Plain {
 /// Rewrites a body: `node` writes each op with its new operands, and returns its results.
 pub(super) fn rewritten_body(body: &Body, mut node: impl FnMut(&mut Writer, &Node, Refs) -> Refs) -> Body {
     let graph = body.graph();
-    let mut writer = Writer(Graph::with_capacity_of(graph));
-    let params: Vec<Ref> = graph.params().iter().map(|ty| writer.0.param(ty.clone())).collect();
+    let mut writer = Writer::new(Graph::with_capacity_of(graph));
+    let params: Vec<Ref> = graph.params().iter().map(|ty| writer.graph.param(ty.clone())).collect();
     let mut results = Vec::with_capacity(graph.result_count());
     for old in graph.nodes() {
         let operands = old.operands().iter().map(|&operand| pick(operand, &params, &results)).collect();
         results.extend(node(&mut writer, old, operands));
     }
     let returns: Vec<Ref> = body.returns().iter().map(|&value| pick(value, &params, &results)).collect();
-    Body::new(writer.0, &returns).expect("bug: a body returns a value that it does not compute")
+    Body::new(writer.graph, &returns).expect("bug: a body returns a value that it does not compute")
 }
 
 /// The function under construction.
-pub(super) struct Writer(pub(super) Graph);
+pub(super) struct Writer {
+    pub(super) graph: Graph,
+    /// The workarounds that the plugin does not need.
+    left_out: WorkaroundSet,
+}
 
 impl Writer {
+    pub(super) fn new(graph: Graph) -> Writer {
+        Writer { graph, left_out: WorkaroundSet::NONE }
+    }
+
     /// Writes an op that cannot be rejected, because it follows from calls that were accepted.
     pub(super) fn op(&mut self, op: OpCode, attrs: Attrs, operands: &[Ref]) -> Ref {
-        let made = self.0.push_lowered(op, attrs, &[], operands);
+        let made = self.graph.push_lowered(op, attrs, &[], operands);
         made.unwrap_or_else(|error| panic!("bug: the lowering emits an op that is rejected: {error}"))[0]
     }
 
@@ -165,7 +187,7 @@ impl Writer {
         let made = Signature::infer(OpCode::Case, Attrs::none(), &bodies, &types);
         let made =
             made.unwrap_or_else(|error| panic!("bug: the lowering emits an op that is rejected: {error}"));
-        self.0.push_signature(Arc::new(made), operands)
+        self.graph.push_signature(Arc::new(made), operands)
     }
 
     /// Unpacks the scalar that begins at word `first` of the packed vector.
@@ -203,7 +225,7 @@ impl Writer {
     fn node(&mut self, node: &Node, params: &[Ref], results: &mut Vec<Ref>) {
         let operands: Refs = node.operands().iter().map(|&operand| pick(operand, params, results)).collect();
         let signature = node.signature();
-        match (signature.def().lower)(&signature.call()) {
+        match signature.lowered(self.left_out) {
             Lowered::Itself => results.extend(self.call(signature, operands)),
             Lowered::As(op) => {
                 let other = signed(op, signature, signature.bodies());
@@ -230,18 +252,19 @@ impl Writer {
     /// Writes a call unchanged, except that its bodies and their captures are lowered.
     fn call(&mut self, signature: &Arc<Signature>, operands: Refs) -> Refs {
         let captures = signature.def().captures;
-        if captures.is_none() && signature.bodies().iter().all(|body| is_plain(body)) {
-            return self.0.push_signature(signature.clone(), operands);
+        if captures.is_none() && signature.bodies().iter().all(|body| is_plain(body, self.left_out)) {
+            return self.graph.push_signature(signature.clone(), operands);
         }
-        let bodies: Vec<Arc<Body>> = signature.bodies().iter().map(lowered_body).collect();
+        let bodies: Vec<Arc<Body>> =
+            signature.bodies().iter().map(|body| lowered_body(body, self.left_out)).collect();
         let Some(first) = captures else {
-            return self.0.push_signature(signed(signature.op(), signature, &bodies), operands);
+            return self.graph.push_signature(signed(signature.op(), signature, &bodies), operands);
         };
-        capturing(&mut self.0, signature, first, &bodies, &operands)
+        capturing(&mut self.graph, signature, first, &bodies, &operands)
     }
 
     pub(super) fn type_of(&self, value: Ref) -> TensorType {
-        self.0.type_of(value).expect("bug: an operand has no producer").clone()
+        self.graph.type_of(value).expect("bug: an operand has no producer").clone()
     }
 }
 
@@ -337,21 +360,21 @@ pub(super) fn signed(op: OpCode, like: &Arc<Signature>, bodies: &[Arc<Body>]) ->
 }
 
 /// Whether every op of a body, at any depth, is lowered as itself and captures nothing.
-fn is_plain(body: &Body) -> bool {
+fn is_plain(body: &Body, left_out: WorkaroundSet) -> bool {
     body.graph().nodes().iter().map(|node| node.signature()).all(|signature| {
         signature.def().captures.is_none()
-            && matches!((signature.def().lower)(&signature.call()), Lowered::Itself)
-            && signature.bodies().iter().all(|body| is_plain(body))
+            && matches!(signature.lowered(left_out), Lowered::Itself)
+            && signature.bodies().iter().all(|body| is_plain(body, left_out))
     })
 }
 
-fn lowered_body(body: &Arc<Body>) -> Arc<Body> {
-    if is_plain(body) {
+fn lowered_body(body: &Arc<Body>, left_out: WorkaroundSet) -> Arc<Body> {
+    if is_plain(body, left_out) {
         return body.clone();
     }
-    let mut writer = Writer(Graph::with_capacity_of(body.graph()));
-    let params: Vec<Ref> = body.graph().params().iter().map(|ty| writer.0.param(ty.clone())).collect();
+    let mut writer = Writer { left_out, ..Writer::new(Graph::with_capacity_of(body.graph())) };
+    let params: Vec<Ref> = body.graph().params().iter().map(|ty| writer.graph.param(ty.clone())).collect();
     let results = writer.graph(body.graph(), &params);
     let returns: Vec<Ref> = body.returns().iter().map(|&value| pick(value, &params, &results)).collect();
-    Arc::new(Body::new(writer.0, &returns).expect("bug: a body returns a value that it does not compute"))
+    Arc::new(Body::new(writer.graph, &returns).expect("bug: a body returns a value that it does not compute"))
 }

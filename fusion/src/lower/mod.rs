@@ -63,6 +63,7 @@ use crate::canon::CanonRegion;
 use crate::dtype::{DType, DTypeSet};
 use crate::ir::Body;
 use crate::literal::Scalar;
+use crate::op::WorkaroundSet;
 
 /// Version of the lowering. It is part of the environment of every key, so a change of the emitted
 /// code changes all keys.
@@ -103,18 +104,48 @@ pub enum Target {
         /// Floats whose subnormal numbers the device flushes to zero. The lowering makes all ops
         /// that compute do the same.
         flushed: DTypeSet,
+        /// The workarounds that the plugin does not need.
+        left_out: WorkaroundSet,
     },
     /// XLA's backends for GPUs, TPUs and the like. By default they shorten the operands of `f32`
     /// products and convolutions to TF32 or `bf16`, so the lowering requests the highest precision.
     /// A precision that the program sets is kept.
-    Accelerator,
+    Accelerator {
+        /// The workarounds that the plugin does not need.
+        left_out: WorkaroundSet,
+    },
 }
 
 impl Target {
     /// XLA's CPU backend with its known behaviour: its threads run with the processor's `FTZ` and
     /// `DAZ` on. It computes `bf16` and all shorter floats in `f32`. The subnormal numbers of those
     /// shorter floats are normal in `f32`.
-    pub const CPU: Target = Target::Cpu { flushed: DTypeSet::of(&[DType::BF16, DType::F32, DType::F64]) };
+    pub const CPU: Target = Target::Cpu {
+        flushed: DTypeSet::of(&[DType::BF16, DType::F32, DType::F64]),
+        left_out: WorkaroundSet::NONE,
+    };
+
+    /// A device other than a CPU, with every workaround.
+    pub const ACCELERATOR: Target = Target::Accelerator { left_out: WorkaroundSet::NONE };
+
+    /// The workarounds that the plugin does not need.
+    #[must_use]
+    pub fn left_out(self) -> WorkaroundSet {
+        match self {
+            Target::Any => WorkaroundSet::NONE,
+            Target::Cpu { left_out, .. } | Target::Accelerator { left_out } => left_out,
+        }
+    }
+
+    /// The same target, for a plugin that does not need these workarounds.
+    #[must_use]
+    pub fn leaving_out(self, left_out: WorkaroundSet) -> Target {
+        match self {
+            Target::Any => Target::Any,
+            Target::Cpu { flushed, .. } => Target::Cpu { flushed, left_out },
+            Target::Accelerator { .. } => Target::Accelerator { left_out },
+        }
+    }
 
     /// The arithmetic of an interpreter that stands in for the device.
     #[must_use]
@@ -126,8 +157,8 @@ impl Target {
     #[must_use]
     pub fn flushed(self) -> DTypeSet {
         match self {
-            Target::Any | Target::Accelerator => DTypeSet::NONE,
-            Target::Cpu { flushed } => flushed,
+            Target::Any | Target::Accelerator { .. } => DTypeSet::NONE,
+            Target::Cpu { flushed, .. } => flushed,
         }
     }
 }
@@ -203,13 +234,13 @@ pub fn lower_for(
     fixed: &[(u32, Scalar)],
 ) -> Module {
     let pack = ScalarPack::of(target, region, numerics);
-    let plain = legalized::plain(region, outputs, &pack, fixed);
+    let plain = legalized::plain_without(target.left_out(), region, outputs, &pack, fixed);
     let mut plain = subbyte::carried(exact::exact(plain, &pack));
     plain = subnormal::flushed(plain, target.flushed());
     if matches!(target, Target::Cpu { .. }) && numerics == Numerics::Fast {
         plain = column_reduction::in_windows(plain);
     }
-    if target == Target::Accelerator {
+    if matches!(target, Target::Accelerator { .. }) {
         plain = precision::highest(plain);
     }
     let tensors = (0..).zip(region.lifted()).filter(|(_, lifted)| !**lifted).map(|(param, _)| param);

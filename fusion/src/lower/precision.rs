@@ -42,7 +42,7 @@ fn write(writer: &mut Writer, signature: &Arc<Signature>, operands: Refs) -> Ref
     let bodies: Vec<Arc<Body>> = signature.bodies().iter().map(body).collect();
     let is_same = bodies.iter().zip(signature.bodies()).all(|(new, old)| Arc::ptr_eq(new, old));
     let signature = if is_same { signature.clone() } else { signed(signature.op(), signature, &bodies) };
-    writer.0.push_signature(signature, operands)
+    writer.graph.push_signature(signature, operands)
 }
 
 /// A body at the highest precision.
@@ -97,11 +97,11 @@ mod tests {
     #[test]
     fn products_of_f32_ask_for_all_bits() {
         for (target, dtype, is_full) in [
-            (Target::Accelerator, DType::F32, true),
-            (Target::Accelerator, DType::C64, true),
-            (Target::Accelerator, DType::F64, false),
-            (Target::Accelerator, DType::BF16, false),
-            (Target::Accelerator, DType::I32, false),
+            (Target::ACCELERATOR, DType::F32, true),
+            (Target::ACCELERATOR, DType::C64, true),
+            (Target::ACCELERATOR, DType::F64, false),
+            (Target::ACCELERATOR, DType::BF16, false),
+            (Target::ACCELERATOR, DType::I32, false),
             (Target::CPU, DType::F32, false),
             (Target::Any, DType::F32, false),
         ] {
@@ -114,7 +114,7 @@ mod tests {
     fn a_precision_that_is_named_stays() {
         for (member, name) in [(0, "DEFAULT"), (1, "HIGH"), (2, "HIGHEST")] {
             let named = AttrValue::Enums([member; 2].into_iter().collect());
-            let text = product(Target::Accelerator, DType::F32, named);
+            let text = product(Target::ACCELERATOR, DType::F32, named);
             assert_eq!(text.matches(&format!("precision {name}>")).count(), 2, "{text}");
         }
     }

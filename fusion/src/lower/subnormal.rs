@@ -154,10 +154,10 @@ impl Flushing {
         let bodies = signature.bodies().iter().map(|body| self.body(body)).collect::<Vec<_>>();
         let is_same = bodies.iter().zip(signature.bodies()).all(|(new, old)| Arc::ptr_eq(new, old));
         let mut results = match is_same {
-            true => writer.0.push_signature(signature.clone(), operands.clone()),
+            true => writer.graph.push_signature(signature.clone(), operands.clone()),
             false => {
                 let signature = signed(signature.op(), signature, &bodies);
-                writer.0.push_signature(signature, operands.clone())
+                writer.graph.push_signature(signature, operands.clone())
             }
         };
         let is_folded = signature.bodies().is_empty()

@@ -22,6 +22,7 @@ pub(crate) mod legalize;
 mod rounding;
 mod signature;
 mod table;
+mod workaround;
 
 /// Dimension numbers and windows of calls, decoded from their attributes.
 pub mod dims {
@@ -48,5 +49,6 @@ pub(crate) use legalize::unsigned;
 pub use legalize::{BERNOULLI, ZETA_TERMS};
 pub use rounding::{rounding_class, rounds, runs_bodies, tolerance};
 pub use table::OPS;
+pub use workaround::{Evidence, Workaround, WorkaroundSet};
 
 pub use crate::ir::{Effect, OpCode, OperandTypes, Results, Signature};

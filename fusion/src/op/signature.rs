@@ -1,9 +1,10 @@
 //! The methods of signatures that need the op table.
 
 use super::attrs::custom_call_at;
-use super::def::{Call, OpDef};
+use super::def::{Call, Lowered, OpDef};
 use super::infer::collective::{self, Named};
 use super::infer::contraction;
+use super::workaround::{Workaround, WorkaroundSet};
 use crate::attr::{AttrDef, AttrValue, Presence};
 use crate::error::OpError;
 use crate::handler::{self, Target};
@@ -73,5 +74,18 @@ impl Signature {
     #[must_use]
     pub fn call(&self) -> Call<'_> {
         Call { def: self.def(), operands: self.operands(), attrs: self.attrs(), bodies: self.bodies() }
+    }
+
+    /// What the call is lowered to, for a plugin that does not need some workarounds.
+    pub(crate) fn lowered(&self, left_out: WorkaroundSet) -> Lowered {
+        let call = self.call();
+        let lowered = (self.def().lower)(&call);
+        let is_left_out = || Workaround::of(&call).is_some_and(|workaround| left_out.contains(workaround));
+        match lowered {
+            Lowered::As(_) | Lowered::Body(_) if left_out != WorkaroundSet::NONE && is_left_out() => {
+                Lowered::Itself
+            }
+            lowered => lowered,
+        }
     }
 }

@@ -17,8 +17,8 @@ use fuseline_fusion::encode::{Reader, Writer};
 use fuseline_fusion::lower::Numerics;
 use fuseline_pjrt::{CompileOptions, Error, Flag};
 
-use super::compiler::Machine;
 use super::compiler_flags::{COMPILER_FLAGS, CompilerFlag};
+use super::machine::Machine;
 use super::probe::PROBED_FLOATS;
 
 /// The version of the encoding.

@@ -7,8 +7,8 @@
 //! Invariant:
 //! - COMPILER-1: a device that is present and the same device as a target
 //!   ([`fuseline_pjrt::Topology`]) have
-//!   the same description, as far as the plugin reports the same of both. So what is compiled for
-//!   one is found by the other.
+//!   the same description, as far as the plugin reports the same of both, unless a qualification of
+//!   the device has left out workarounds. So what is compiled for one is found by the other.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -17,15 +17,15 @@ use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::encode::Writer;
 use fuseline_fusion::limits::MAX_GRAPH_OPS;
 use fuseline_fusion::lower::{self, Aliases, Numerics, Target, Verified};
-use fuseline_fusion::op::Rounding;
+use fuseline_fusion::op::{Rounding, WorkaroundSet};
 use fuseline_fusion::{Body, DTypeSet, OpCode, Signature};
-use fuseline_pjrt::{Client, CompileOptions, Plugin, Topology};
+use fuseline_pjrt::{CompileOptions, Plugin};
 
 use super::capabilities::{Capabilities, base_options, check_user_flags};
 use super::compiler_flags::{COMPILER_FLAGS, CompilerFlag, FlagUsage};
+use super::machine::Machine;
 use super::{Cause, DeviceError, Result, SpecializedScalars, Tier};
 use crate::error::Stage;
-use crate::processor;
 
 /// Number of multiplications of a region's largest product above which threads pay. At 32x128x128
 /// (0.5 million) handing over to another thread costs as much as the product; at 128x512x512 (34
@@ -40,94 +40,9 @@ const HEAVY: usize = 1;
 
 /// Kind of region: a `reduce_window` sums floats. XLA's fusion emitters (API 0.81) sum a window in
 /// another order than that of its elements, which costs up to 8 units in the last place where terms
-/// cancel (conformance case `reduce_window_add_float64_4_6`). Its older emitters do not. Builds from
-/// October 2026 on (API 0.115) have no older emitters.
+/// cancel (conformance case `reduce_window_add_float64_4_6`). Its older emitters do not. Builds
+/// from October 2026 on (API 0.115) have no older emitters.
 const WINDOW_SUM: usize = 2;
-
-/// The devices that code is made for, as far as code depends on them.
-#[derive(Clone, Debug)]
-pub struct Machine {
-    plugin: Plugin,
-    platform: String,
-    version: String,
-    /// Id and kind of the device of each replica; at least one.
-    devices: Vec<(i64, String)>,
-    /// The number of threads that the plugin found when its client was created.
-    threads: String,
-}
-
-impl Machine {
-    /// Devices that are present.
-    pub(super) fn here(client: &Client, devices: &[fuseline_pjrt::Device]) -> Machine {
-        Machine {
-            plugin: client.plugin(),
-            platform: client.platform_name().to_owned(),
-            version: client.platform_version().to_owned(),
-            devices: devices.iter().map(|device| (device.id(), device.kind().to_owned())).collect(),
-            threads: threads(),
-        }
-    }
-
-    /// `replicas` devices of a topology, from `first` on. `None` if it has too few.
-    pub fn of(topology: &Topology, first: usize, replicas: usize) -> Option<Machine> {
-        let devices = topology.devices().get(first..first.checked_add(replicas)?)?;
-        Some(Machine {
-            plugin: topology.plugin(),
-            platform: topology.platform_name().to_owned(),
-            version: topology.platform_version().to_owned(),
-            devices: devices.iter().map(|device| (device.id, device.kind.clone())).collect(),
-            threads: threads(),
-        })
-    }
-
-    pub(super) fn plugin(&self) -> Plugin {
-        self.plugin
-    }
-
-    pub(super) fn platform(&self) -> &str {
-        &self.platform
-    }
-
-    /// The ids of the devices.
-    pub(super) fn ids(&self) -> Vec<i64> {
-        self.devices.iter().map(|device| device.0).collect()
-    }
-
-    /// The parts that capabilities depend on, by name.
-    pub(super) fn parts(&self) -> Vec<(String, String)> {
-        let mut parts = vec![
-            ("platform".to_owned(), self.platform.clone()),
-            ("platform version".to_owned(), self.version.clone()),
-            ("PJRT version".to_owned(), self.plugin.api_version().to_string()),
-        ];
-        for (id, kind) in &self.devices {
-            parts.push(("device".to_owned(), format!("{id} {kind}")));
-        }
-        if self.is_host() {
-            parts.extend(processor::parts());
-        }
-        parts
-    }
-
-    /// Whether the host's processor computes, as far as is known. Code for other devices does not
-    /// depend on the host.
-    fn is_host(&self) -> bool {
-        !matches!(self.platform.as_str(), "cuda" | "rocm" | "sycl" | "tpu")
-    }
-}
-
-/// How many threads can compute: the processors that the scheduler allows this thread, which XLA
-/// asks for, and what a limit of its control group leaves of them.
-fn threads() -> String {
-    let available = std::thread::available_parallelism().map_or(1, usize::from);
-    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed:"));
-    let digits = mask.into_iter().flat_map(str::chars).filter_map(|digit| digit.to_digit(16));
-    match digits.map(u32::count_ones).sum::<u32>() {
-        0 => available.to_string(),
-        processors => format!("{available} on {processors} processors"),
-    }
-}
 
 /// A compiler for a machine.
 #[derive(Debug)]
@@ -196,9 +111,9 @@ impl Compiler {
         let baseline: Vec<_> = rows.iter().copied().filter(|row| row.usage == FlagUsage::Baseline).collect();
         let is_cpu = machine.platform() == "cpu";
         let target = match capabilities.flushed() {
-            Some(flushed) if is_cpu => Target::Cpu { flushed },
+            Some(flushed) if is_cpu => Target::Cpu { flushed, left_out: WorkaroundSet::NONE },
             _ if is_cpu => Target::CPU,
-            _ => Target::Accelerator,
+            _ => Target::ACCELERATOR,
         };
         let baseline = (!baseline.is_empty()).then_some(baseline);
         Compiler { machine, numerics, target, capabilities, options, baseline }
@@ -231,9 +146,14 @@ impl Compiler {
     /// Sets the float types whose subnormal numbers a present device flushes to zero.
     pub(super) fn set_flushed(&mut self, flushed: DTypeSet) {
         self.capabilities.set_flushed(flushed);
-        if let Target::Cpu { flushed: known } = &mut self.target {
+        if let Target::Cpu { flushed: known, .. } = &mut self.target {
             *known = flushed;
         }
+    }
+
+    /// Leaves out workarounds that the plugin does not need.
+    pub(super) fn leave_out(&mut self, workarounds: WorkaroundSet) {
+        self.target = self.target.leaving_out(workarounds);
     }
 
     pub(super) fn has_quick_compiles(&self) -> bool {
@@ -270,6 +190,7 @@ impl Compiler {
         }
         out.bytes(self.numerics.to_string().as_bytes());
         out.bytes(self.target.flushed().to_string().as_bytes());
+        out.bytes(self.target.left_out().to_string().as_bytes());
         out.len(devices.len());
         for (id, kind) in devices {
             out.bytes(kind.as_bytes());
@@ -291,6 +212,7 @@ impl Compiler {
             ("PJRT version".to_owned(), plugin.api_version().to_string()),
             ("numerics".to_owned(), self.numerics.to_string()),
             ("subnormal numbers are zero in".to_owned(), self.target.flushed().to_string()),
+            ("workarounds left out".to_owned(), self.target.left_out().to_string()),
         ];
         for (name, value) in plugin.attributes() {
             parts.push((format!("plugin's {name}"), format!("{value:?}")));

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use fuseline_cache::Record;
 use fuseline_fusion::canon::CanonRegion;
-use fuseline_fusion::lower::{Aliases, Numerics, Target};
+use fuseline_fusion::lower::{Aliases, LOWERING, Numerics, Target};
+use fuseline_fusion::op::{Workaround, WorkaroundSet};
 use fuseline_fusion::{DType, Ref, TensorType};
 use fuseline_pjrt::{Client, CompileOptions};
 use fuseline_sync::{Mutex, Rank};
@@ -12,8 +13,9 @@ use smallvec::SmallVec;
 
 use super::buffer::Data;
 use super::capabilities::{Capabilities, base_options, check_user_flags};
-use super::compiler::{Compiler, Machine};
+use super::compiler::Compiler;
 use super::features::Features;
+use super::machine::Machine;
 use super::memory::{LiveMemory, MemoryPlan};
 use super::scalar_args::ScalarBuffer;
 use super::{Buffer, CompileSpec, DeviceError, Done, Executed, PerReplica, Result, probe};
@@ -29,6 +31,8 @@ pub struct PjrtDevice {
     /// Otherwise two collectives could wait for each other. The id lets a plugin detect that.
     launch: Mutex<i32>,
     compiler: Compiler,
+    /// The name of the note with the capabilities, if they can be kept.
+    note: Option<Vec<u8>>,
 }
 
 /// Keeps notes for other processes and later runs.
@@ -64,7 +68,8 @@ impl Compiled {
 
 impl PjrtDevice {
     /// Creates the device. `devices` has at least one element; `flags` are set on top of the
-    /// platform's defaults. `notes` keeps what probes find out.
+    /// platform's defaults. `notes` keeps what probes find out. `left_out` are workarounds to leave
+    /// out instead of those that a qualification has found unnecessary.
     ///
     /// # Errors
     /// When the compiler refuses one of `flags`.
@@ -72,6 +77,7 @@ impl PjrtDevice {
         devices: PerReplica<fuseline_pjrt::Device>,
         flags: &[(String, fuseline_pjrt::Flag)],
         numerics: Numerics,
+        left_out: Option<WorkaroundSet>,
         notes: &dyn NoteStore,
     ) -> std::result::Result<PjrtDevice, fuseline_pjrt::Error> {
         let client = devices[0].client();
@@ -79,17 +85,20 @@ impl PjrtDevice {
         let base = base_options(&machine.ids(), flags)?;
         let request = Capabilities::request(&machine, &base, numerics);
         let noted = request.as_ref().and_then(|request| notes.load(request));
-        let compiler = match noted.and_then(|note| Capabilities::decode(machine.platform(), &note)) {
+        let mut compiler = match noted.and_then(|note| Capabilities::decode(machine.platform(), &note)) {
             Some(known) => Compiler::with_capabilities(machine, base, numerics, known),
             None => {
                 let compiler = probed(client, &devices, machine, base, numerics)?;
-                if let Some(request) = request.filter(|_| compiler.capabilities().is_complete()) {
-                    notes.keep(&request, &compiler.capabilities().encode());
+                if let Some(request) = request.as_ref().filter(|_| compiler.capabilities().is_complete()) {
+                    notes.keep(request, &compiler.capabilities().encode());
                 }
                 compiler
             }
         };
-        Ok(PjrtDevice { devices, launch: Mutex::new(Rank::Launch, 0), compiler })
+        let noted = || notes.load(&workaround_note(request.as_ref()?));
+        let unneeded = || noted().map(|note| workarounds_of(&note)).unwrap_or_default();
+        compiler.leave_out(left_out.unwrap_or_else(unneeded));
+        Ok(PjrtDevice { devices, launch: Mutex::new(Rank::Launch, 0), compiler, note: request })
     }
 
     /// The device of the first replica.
@@ -100,6 +109,13 @@ impl PjrtDevice {
     /// Number of replicas.
     pub fn replicas(&self) -> usize {
         self.devices.len()
+    }
+
+    /// The name and the text of the note that has later engines leave out these workarounds. `None`
+    /// if it is unknown what that depends on.
+    pub(crate) fn note_of_workarounds(&self, unneeded: WorkaroundSet) -> Option<(Vec<u8>, Vec<u8>)> {
+        let names: Vec<&str> = unneeded.iter().map(Workaround::name).collect();
+        Some((workaround_note(self.note.as_ref()?), names.join("\n").into_bytes()))
     }
 
     /// The plugin.
@@ -263,6 +279,19 @@ impl PjrtDevice {
         let each: std::result::Result<PerReplica<_>, _> = each.collect();
         each.map(Data::Pjrt).map_err(|error| DeviceError::pjrt(Stage::Transfer, &error))
     }
+}
+
+/// The name of the note with the workarounds that a plugin does not need, given that of the note
+/// with its capabilities.
+fn workaround_note(capabilities: &[u8]) -> Vec<u8> {
+    [b"workarounds", &LOWERING.to_le_bytes()[..], capabilities].concat()
+}
+
+/// The workarounds that a note names. Names of other versions of this crate are ignored.
+fn workarounds_of(note: &[u8]) -> WorkaroundSet {
+    let text = String::from_utf8_lossy(note);
+    let known = text.lines().filter_map(Workaround::from_name);
+    known.fold(WorkaroundSet::NONE, WorkaroundSet::with)
 }
 
 /// The compiler for a machine whose capabilities are not known yet.

@@ -6,8 +6,8 @@
 //! process of its own; the defects that it finds count from then on.
 //!
 //! Invariants:
-//! - QUALIFY-1: before the first compile, the defects that a certificate states are known.
-//! - QUALIFY-2: a qualification in the background delays no op and no compile of this process,
+//! - TRUST-1: before the first compile, the defects that a certificate states are known.
+//! - TRUST-2: a qualification in the background delays no op and no compile of this process,
 //!   except by the processor time that it takes at the lowest priority.
 
 use std::ffi::OsString;
@@ -19,6 +19,7 @@ use crate::device::Defects;
 use crate::engine::EngineShared;
 use crate::error::{Error, Result};
 use crate::event::{Event, QualificationStatus};
+use crate::settings::QualificationPolicy;
 use crate::store::{Environment, Store};
 
 /// The certificates that come with this crate.
@@ -29,20 +30,6 @@ const QUALIFIER: &str = "fuseline";
 
 /// The first bytes of the name of a certificate's note.
 const NOTE: &[u8] = b"certificate";
-
-/// Whether an engine needs a certificate for its plugin.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum QualificationPolicy {
-    /// Uses a certificate if there is one. Without one, an event says so once.
-    Use,
-    /// As [`QualificationPolicy::Use`]. In addition, a CPU plugin without a certificate is
-    /// qualified in the background, if there is a disk cache that keeps the certificate.
-    #[default]
-    Background,
-    /// Without a certificate, no engine starts.
-    Require,
-}
 
 /// What is known about a plugin.
 #[derive(Debug, Default)]

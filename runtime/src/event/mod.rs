@@ -404,8 +404,8 @@ pub enum Event {
         /// What happens about it.
         status: QualificationStatus,
     },
-    /// The plugin refuses compiler flags that the engine sets, and they are left out. Reported once,
-    /// when the engine starts.
+    /// The plugin refuses compiler flags that the engine sets, and they are left out. Reported
+    /// once, when the engine starts.
     FlagsRefused {
         /// The flags.
         flags: Vec<CompilerFlag>,

@@ -97,7 +97,7 @@ fn fenced(plain: &Plain, word: usize, packed: Ref) -> Plain {
         let results = if graph.nodes().len() > 1 && is_reordered(signature) {
             writer.separated(signature, &operands, zero)
         } else {
-            writer.0.push_signature(signature.clone(), operands)
+            writer.graph.push_signature(signature.clone(), operands)
         };
         let behind = |result| match is_fenced.next() {
             Some(true) => (result, writer.fence(result, zero)),
@@ -141,16 +141,17 @@ impl Writer {
     /// the branch.
     fn separated(&mut self, signature: &Arc<Signature>, operands: &[Ref], zero: Ref) -> Refs {
         let branch = |make: &dyn Fn(&mut Writer, &[Ref]) -> Vec<Ref>| {
-            let mut writer = Writer(Graph::new());
-            let params: Vec<Ref> = signature.operands().iter().map(|ty| writer.0.param(ty.clone())).collect();
+            let mut writer = Writer::new(Graph::new());
+            let params: Vec<Ref> =
+                signature.operands().iter().map(|ty| writer.graph.param(ty.clone())).collect();
             let returns = make(&mut writer, &params);
             Arc::new(
-                Body::new(writer.0, &returns)
+                Body::new(writer.graph, &returns)
                     .expect("bug: a branch returns a value that it does not compute"),
             )
         };
         let taken = branch(&|writer, params| {
-            writer.0.push_signature(signature.clone(), params.iter().copied().collect()).to_vec()
+            writer.graph.push_signature(signature.clone(), params.iter().copied().collect()).to_vec()
         });
         let other = branch(&|writer, _| {
             let zeros = signature.results().iter().map(|ty| {

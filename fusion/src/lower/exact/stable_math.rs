@@ -38,7 +38,7 @@ pub fn steady(plain: Plain) -> Plain {
             let results = if is_unsteady(node.signature()) {
                 smallvec![writer.steady(node.signature(), operands[0])]
             } else {
-                writer.0.push_signature(node.signature().clone(), operands)
+                writer.graph.push_signature(node.signature().clone(), operands)
             };
             results.into_iter().map(|result| (result, result)).collect()
         },
