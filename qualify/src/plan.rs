@@ -37,7 +37,8 @@ const QUICK_MOST: usize = 1 << 9;
 
 /// The element types of the quick level: those of the programs in `benches/programs`, and a short
 /// float.
-const QUICK_TYPES: DTypeSet = DTypeSet::of(&[DType::F32, DType::BF16, DType::I32, DType::Bool]);
+const QUICK_TYPES: DTypeSet =
+    DTypeSet::of(&[DType::F32, DType::BF16, DType::I32, DType::I64, DType::U64, DType::Bool]);
 
 /// Items that a worker tries together.
 pub type Batch = Vec<Item>;
