@@ -5,5 +5,6 @@
 
 #[doc(inline)]
 pub use fuseline_runtime::certificate::{
-    Brought, Certificate, CertificateError, CertificateKey, Check, FORMAT, Finding, Level, Row, SAMPLES, digest,
+    Brought, Certificate, CertificateError, CertificateKey, Check, FORMAT, Finding, Level, Row, SAMPLES,
+    digest,
 };

@@ -392,7 +392,8 @@ pub(crate) struct ProbeArgs {
 }
 
 fn op(text: &str) -> Result<fuseline::OpCode, String> {
-    fuseline::OpCode::from_name(text).ok_or_else(|| "there is no op of that name, see `fuseline ops`".to_owned())
+    fuseline::OpCode::from_name(text)
+        .ok_or_else(|| "there is no op of that name, see `fuseline ops`".to_owned())
 }
 
 fn module(text: &str) -> Result<PathBuf, String> {

@@ -78,8 +78,10 @@ pub(crate) fn programs(engine: &Engine, seeds: &[u64]) -> Vec<Finding> {
 }
 
 fn programs_together(engine: &Engine, sampled: &[Sampled], seeds: &[u64]) -> Vec<Finding> {
-    let started: Vec<Result<Vec<Tensor>>> =
-        sampled.iter().map(|one| engine.prepare(Arc::new(one.program.clone())).and_then(|ready| ready.run())).collect();
+    let started: Vec<Result<Vec<Tensor>>> = sampled
+        .iter()
+        .map(|one| engine.prepare(Arc::new(one.program.clone())).and_then(|ready| ready.run()))
+        .collect();
     let judge = |((started, sampled), seed): ((Result<Vec<Tensor>>, &Sampled), &u64)| {
         let call = format!("random program {seed}");
         let tensors = match started {
@@ -107,7 +109,8 @@ fn programs_together(engine: &Engine, sampled: &[Sampled], seeds: &[u64]) -> Vec
 /// A loop that adds 1 to a value. The memory of each old value may be donated, except that of one
 /// with a second handle, which is read at the end. All numbers are small integers.
 pub(crate) fn update(engine: &Engine, dtype: DType) -> Finding {
-    let call = format!("{STEPS} updates in place of {UPDATED} elements of {dtype}, with a second handle on one");
+    let call =
+        format!("{STEPS} updates in place of {UPDATED} elements of {dtype}, with a second handle on one");
     match updates(engine, dtype) {
         Ok(None) => Finding::Right,
         Ok(Some(example)) => wrong(&call, &example),
@@ -219,7 +222,9 @@ pub(crate) fn collective(engine: &Engine, op: OpCode, dtype: DType) -> Finding {
     let Some(def) = OPS.iter().find(|def| def.code == op) else { return Finding::Right };
     let mut made = 0;
     for seed in 0..200 {
-        let Some((signature, operands)) = sampled_collective(def, dtype, seed, engine.replicas()) else { continue };
+        let Some((signature, operands)) = sampled_collective(def, dtype, seed, engine.replicas()) else {
+            continue;
+        };
         let call = format!("{signature:?} {:?} on {} replicas", signature.attrs(), engine.replicas());
         match exchange(engine, &signature, &operands) {
             Ok(None) => {}
@@ -246,8 +251,14 @@ fn sampled_collective(def: &'static OpDef, dtype: DType, seed: u64, replicas: us
     let data = |operand: &SampleOperand| match operand {
         SampleOperand::Given(data) => vec![data.clone(); replicas],
         operand => {
-            let domain = if let SampleOperand::Fresh(_, domain) = operand { *domain } else { fuseline_testgen::Domain::Any };
-            (0..replicas).map(|_| Arc::new(fill(&mut entropy, operand.ty(&[]), domain, Aim::Portable))).collect()
+            let domain = if let SampleOperand::Fresh(_, domain) = operand {
+                *domain
+            } else {
+                fuseline_testgen::Domain::Any
+            };
+            (0..replicas)
+                .map(|_| Arc::new(fill(&mut entropy, operand.ty(&[]), domain, Aim::Portable)))
+                .collect()
         }
     };
     let operands: Vec<Vec<Arc<Literal>>> = sample.operands.iter().map(data).collect();
@@ -257,7 +268,11 @@ fn sampled_collective(def: &'static OpDef, dtype: DType, seed: u64, replicas: us
 }
 
 /// Runs a collective. Returns the first wrong element, if there is one.
-fn exchange(engine: &Engine, signature: &Signature, operands: &[Vec<Arc<Literal>>]) -> Result<Option<String>> {
+fn exchange(
+    engine: &Engine,
+    signature: &Signature,
+    operands: &[Vec<Arc<Literal>>],
+) -> Result<Option<String>> {
     let replicas = engine.replicas();
     let of = |replica: usize| operands.iter().map(|each| each[replica].clone()).collect();
     let each: Vec<Vec<Arc<Literal>>> = (0..replicas).map(of).collect();

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use fuseline::fusion::Signature;
 use fuseline::fusion::op::{Fusibility, Rounding, rounding_class};
 use fuseline::interp::{self, Arithmetic};
-use fuseline::{Attrs, DType, Engine, Literal, Stage, Tensor, Tensors};
 use fuseline::qualification::Brought;
+use fuseline::{Attrs, DType, Engine, Literal, Stage, Tensor, Tensors};
 use fuseline_testgen::rounding;
 
 use crate::calls::{Call, element};
@@ -73,7 +73,8 @@ impl Case {
     pub fn is_about_subnormals(&self) -> bool {
         let is_tiny = |part: &Float| part.magnitude() == 0 || part.is_subnormal();
         let is_tiny = |parts: &[Float]| parts.iter().all(is_tiny);
-        self.is_specified || self.floats.as_ref().is_some_and(|(found, right)| is_tiny(found) && is_tiny(right))
+        self.is_specified
+            || self.floats.as_ref().is_some_and(|(found, right)| is_tiny(found) && is_tiny(right))
     }
 }
 

@@ -120,7 +120,8 @@ pub fn qualify(
         for _ in 0..options.jobs() {
             let (work, next, send, setup, pairs) = (&work, &next, send.clone(), &setup, &pairs);
             scope.spawn(move || {
-                let mut job = Job { setup, worker, pairs, limit: options.limit, process: None, asked: 0, crashes: 0 };
+                let mut job =
+                    Job { setup, worker, pairs, limit: options.limit, process: None, asked: 0, crashes: 0 };
                 while let Some(batch) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
                     if send.send(job.tried(batch)).is_err() {
                         return;
@@ -229,7 +230,8 @@ impl Job<'_> {
                     tried.iter().any(|(_, finding)| matches!(finding, Some(Finding::Crashes { .. })));
                 if !has_crash {
                     // No half crashes: the whole does, or did once. Somebody has to be blamed.
-                    let call = format!("{} items in one region, from {}", batch.len(), name(&batch[0], self.pairs));
+                    let call =
+                        format!("{} items in one region, from {}", batch.len(), name(&batch[0], self.pairs));
                     tried[0].1 = Some(Finding::Crashes { how, call });
                 }
                 tried
@@ -277,7 +279,11 @@ impl Job<'_> {
             }
         }
         let call = calls.get(from).map(Call::to_string).unwrap_or_default();
-        let others = if to - from > 1 { format!(" and {} others in one region", to - from - 1) } else { String::new() };
+        let others = if to - from > 1 {
+            format!(" and {} others in one region", to - from - 1)
+        } else {
+            String::new()
+        };
         Finding::Crashes { how, call: format!("{call}{others}") }
     }
 }
@@ -285,10 +291,9 @@ impl Job<'_> {
 /// What an item is about, in words.
 fn name(item: &Item, pairs: &[Pair]) -> String {
     match item {
-        Item::Calls(unit) => pairs.get(unit.pair).map_or_else(
-            || item.to_string(),
-            |pair| format!("{pair}, {}", unit.brought.name()),
-        ),
+        Item::Calls(unit) => pairs
+            .get(unit.pair)
+            .map_or_else(|| item.to_string(), |pair| format!("{pair}, {}", unit.brought.name())),
         Item::Program(seed) => format!("random program {seed}"),
         Item::Update(dtype) => format!("update in place of {dtype}"),
         Item::Subnormal(dtype) => format!("subnormal numbers of {dtype}"),

@@ -109,7 +109,9 @@ fn unit_batches(level: Level, brought: Brought) -> Vec<Batch> {
     // Each call becomes hundreds of ops, so several types together exceed the limit of a graph.
     let is_large = |pair: usize| matches!(all[pair].def.code, OpCode::Polygamma | OpCode::Zeta);
     let mut batches = Vec::new();
-    for same in tried.chunk_by(|a, b| same_op(a, b) || (level == Level::Quick && is_large(*a) == is_large(*b))) {
+    for same in
+        tried.chunk_by(|a, b| same_op(a, b) || (level == Level::Quick && is_large(*a) == is_large(*b)))
+    {
         let size = match level {
             _ if is_large(same[0]) => 1,
             Level::Full => TOGETHER,
@@ -200,7 +202,12 @@ mod tests {
         let all = pairs();
         for pair in (0..all.len()).step_by(97) {
             let unit = Unit { brought: Brought::Uploaded, pair, range: None };
-            let texts = || unit_calls(unit, &all, Level::Quick).iter().map(|call| format!("{call:?}")).collect::<Vec<_>>();
+            let texts = || {
+                unit_calls(unit, &all, Level::Quick)
+                    .iter()
+                    .map(|call| format!("{call:?}"))
+                    .collect::<Vec<_>>()
+            };
             assert_eq!(texts(), texts());
             let first = unit_calls(Unit { range: Some((0, 1)), ..unit }, &all, Level::Quick);
             assert_eq!(first.first().map(|call| format!("{call:?}")), texts().first().cloned());

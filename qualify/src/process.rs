@@ -98,7 +98,8 @@ impl Process {
             }
             Err(RecvTimeoutError::Disconnected) => {
                 self.input = None;
-                let status = self.child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
+                let status =
+                    self.child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
                 let last = self.last_words.recv_timeout(Duration::from_secs(1)).unwrap_or_default();
                 let last = if last.is_empty() { last } else { format!("; its last output: {}", cut(&last)) };
                 Err(End::Died(format!("the process ended: {status}{last}")))

@@ -210,8 +210,9 @@ impl Worker {
             Item::Subnormal(dtype) => Some(checks::subnormals(&self.engine, *dtype, self.arithmetic)),
             Item::Collective(op, dtype) => {
                 let config = || self.setup.config().replicas(REPLICAS);
-                let engine =
-                    self.replicated.get_or_insert_with(|| config().build().map_err(|error| error.to_string()));
+                let engine = self
+                    .replicated
+                    .get_or_insert_with(|| config().build().map_err(|error| error.to_string()));
                 // A plugin with one device has no collectives.
                 engine.as_ref().ok().map(|engine| checks::collective(engine, *op, *dtype))
             }

@@ -252,7 +252,9 @@ impl CertificateKey {
                 "platform version" => value.clone_into(&mut key.platform_version),
                 "PJRT version" => value.clone_into(&mut key.api_version),
                 // `ID KIND`. Engines have devices of one kind.
-                "device" => value.split_once(' ').map_or(value, |(_, kind)| kind).clone_into(&mut key.device_kind),
+                "device" => {
+                    value.split_once(' ').map_or(value, |(_, kind)| kind).clone_into(&mut key.device_kind)
+                }
                 // Neither changes what an op computes; the versions are in the lowering's digest.
                 "client options" | "threads" | "fuseline" | "formats" => {}
                 name if name.starts_with("plugin's ") => {}
@@ -402,7 +404,8 @@ impl Certificate {
     /// The number of rows and checks of each kind, in the order of [`Finding::KINDS`].
     #[must_use]
     pub fn counts(&self) -> [(&'static str, usize); 5] {
-        let all = || self.rows.iter().map(|row| &row.finding).chain(self.checks.iter().map(|check| &check.finding));
+        let all =
+            || self.rows.iter().map(|row| &row.finding).chain(self.checks.iter().map(|check| &check.finding));
         Finding::KINDS.map(|kind| (kind, all().filter(|finding| finding.kind() == kind).count()))
     }
 
@@ -420,7 +423,8 @@ impl Certificate {
         let counts: Vec<String> =
             self.counts().map(|(kind, count)| format!("{}: {count}", json!(kind))).to_vec();
         let row = |row: &Row| {
-            let mut line = format!("{{\"op\": {}, \"dtype\": {}", json!(row.op.name()), json!(row.dtype.mlir()));
+            let mut line =
+                format!("{{\"op\": {}, \"dtype\": {}", json!(row.op.name()), json!(row.dtype.mlir()));
             if let Some(other) = row.other {
                 line += &format!(", \"other\": {}", json!(other.mlir()));
             }
@@ -514,7 +518,11 @@ fn members(finding: &Finding) -> String {
 
 /// A list or an object with one line per item.
 fn lines(open: char, items: &[String], close: char) -> String {
-    if items.is_empty() { format!("{open}{close}") } else { format!("{open}\n{}\n{close}", items.join(",\n")) }
+    if items.is_empty() {
+        format!("{open}{close}")
+    } else {
+        format!("{open}\n{}\n{close}", items.join(",\n"))
+    }
 }
 
 fn read_dtype(value: &Value) -> Option<DType> {
@@ -616,7 +624,7 @@ mod tests {
         let text = certificate().to_json();
         for line in [
             "{\"op\": \"atan\", \"dtype\": \"f32\", \"brought\": \"constants\", \"finding\": \"wrong\", \
-             \"example\": \"0 in place of \\\"1\\\"\\nof 2\", \"call\": \"atan(f32[4])\"},",
+             \"example\": \"0 in place of \\\"1\\\"\\nof 2\", \"call\": \"atan(f32[4])\"}",
             "\"counts\": {\"right\": 5, \"rounds differently\": 1, \"refused\": 0, \"wrong\": 1, \"crashes\": 1},",
             "{\"check\": \"random programs\", \"cases\": 500, \"finding\": \"right\"}",
         ] {
@@ -642,7 +650,10 @@ mod tests {
         assert_eq!(here.device_kind, "x y");
         let there = key(&[("plugin file", "b"), ("device", "1 x y"), ("XLA_FLAGS", "z")]);
         assert_eq!(here.differences(&there), ["plugin", "compile options"]);
-        assert_eq!(here, key(&[("plugin file", "a"), ("device", "0 x y"), ("compile options 0", "q"), ("threads", "9")]));
+        assert_eq!(
+            here,
+            key(&[("plugin file", "a"), ("device", "0 x y"), ("compile options 0", "q"), ("threads", "9")])
+        );
     }
 
     #[test]
@@ -656,7 +667,7 @@ mod tests {
             ("bf16 f32", "bf17 f32", "no element type bf17"),
             ("bf16 f32", "f32 f32", "two findings"),
             ("\"how\"", "\"who\"", "a finding is"),
-            ("{", "", "expected value"),
+            ("{", "", "trailing characters"),
         ] {
             let changed = text.replacen(from, to, 1);
             assert_ne!(changed, text, "{from}");

@@ -50,7 +50,12 @@ pub(crate) fn run(args: &QualifyArgs, out: &mut String) -> Result<Status, Failur
         let now = progress.done * 10 / progress.all.max(1);
         if bar.is_hidden() && now > tenths {
             tenths = now;
-            note(format_args!("fuseline: {} of {} tried, in {}", progress.done, progress.all, time(start.elapsed())));
+            note(format_args!(
+                "fuseline: {} of {} tried, in {}",
+                progress.done,
+                progress.all,
+                time(start.elapsed())
+            ));
         }
     });
     bar.finish_and_clear();
@@ -80,7 +85,8 @@ pub(crate) fn work() -> Result<Status, Failure> {
 
 /// The program files of a folder, sorted.
 fn cases(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
-    let unreadable = |error: io::Error| Failure::Input(format!("{} cannot be read: {error}", folder.display()));
+    let unreadable =
+        |error: io::Error| Failure::Input(format!("{} cannot be read: {error}", folder.display()));
     let mut paths = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(unreadable)? {
         let path = entry.map_err(unreadable)?.path();
@@ -130,7 +136,8 @@ fn words(certificate: &Certificate, took: Duration, out: &mut String) {
     let counts = certificate.counts().map(|(kind, count)| format!("{count} {kind}"));
     say!(out, "{}", counts.join(", "));
     let mut by_kind: BTreeMap<usize, Vec<(String, &Finding)>> = BTreeMap::new();
-    let rank = |finding: &Finding| Finding::KINDS.iter().position(|kind| *kind == finding.kind()).unwrap_or(0);
+    let rank =
+        |finding: &Finding| Finding::KINDS.iter().position(|kind| *kind == finding.kind()).unwrap_or(0);
     for row in certificate.rows() {
         let other = row.other.map(|other| format!(" and {other}")).unwrap_or_default();
         let name = format!("{} of {}{other}, {}", row.op.name(), row.dtype, row.brought.name());

@@ -25,11 +25,8 @@ fn cell(finding: &Finding) -> (&'static str, &'static str) {
 
 /// A page without scripts and without references to other files.
 pub(crate) fn page(certificate: &Certificate) -> String {
-    let title = format!(
-        "Qualification of {} (API {})",
-        certificate.key().platform,
-        certificate.key().api_version
-    );
+    let title =
+        format!("Qualification of {} (API {})", certificate.key().platform, certificate.key().api_version);
     let page = html! {
         (DOCTYPE)
         html lang="en" {

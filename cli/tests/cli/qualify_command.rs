@@ -100,7 +100,8 @@ fn a_plugin_that_hangs_is_found() {
     let answer = qualify("hang:sine:f32", &["--only", "sine", "--limit", "5", "--json"]).ends_with(1);
     let certificate = certificate(&answer);
     assert_eq!(kind(&certificate, OpCode::Sine, DType::F32), "crashes");
-    let (_, how) = certificate.verdict(OpCode::Sine, DType::F32).and_then(Finding::evidence).expect("evidence");
+    let (_, how) =
+        certificate.verdict(OpCode::Sine, DType::F32).and_then(Finding::evidence).expect("evidence");
     assert_eq!(how, "no answer within 5 seconds");
     assert_eq!(kind(&certificate, OpCode::Sine, DType::BF16), "right");
 }

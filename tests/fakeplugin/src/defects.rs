@@ -97,9 +97,7 @@ impl Defects {
         let signature = node.signature();
         let first = signature.operands().first().or(signature.results().first()).map(|ty| ty.dtype());
         let op = signature.op();
-        let is = move |defect: &&Defect| {
-            defect.op == op && (defect.dtype.is_none() || defect.dtype == first)
-        };
+        let is = move |defect: &&Defect| defect.op == op && (defect.dtype.is_none() || defect.dtype == first);
         self.ops.iter().filter(is).map(|defect| defect.kind)
     }
 
