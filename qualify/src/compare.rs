@@ -68,7 +68,8 @@ impl Case {
 }
 
 impl Case {
-    /// Whether it shows only that the device keeps subnormal numbers here and flushes them elsewhere.
+    /// Whether it shows only that the device keeps subnormal numbers here and flushes them
+    /// elsewhere.
     #[must_use]
     pub fn is_about_subnormals(&self) -> bool {
         let is_tiny = |part: &Float| part.magnitude() == 0 || part.is_subnormal();
@@ -235,8 +236,8 @@ pub(crate) fn cause(error: &fuseline::Error) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-/// Runs calls as one region, and each by itself if the plugin does not compile the region. The right
-/// results are those of the interpreter with `arithmetic`.
+/// Runs calls as one region, and each by itself if the plugin does not compile the region. The
+/// right results are those of the interpreter with `arithmetic`.
 ///
 /// # Panics
 /// If the engine does not record a call.

@@ -196,8 +196,8 @@ struct Job<'a> {
     crashes: usize,
 }
 
-/// The number of crashes after which a job separates no batches any more: the plugin cannot be used,
-/// and each crash costs several starts.
+/// The number of crashes after which a job separates no batches any more: the plugin cannot be
+/// used, and each crash costs several starts.
 const MOST_CRASHES: usize = 100;
 
 /// The number of batches after which a fresh worker is started. Compilers keep some memory of each
@@ -239,7 +239,8 @@ impl Job<'_> {
         }
     }
 
-    /// Asks the worker, a fresh one if there is none. An error is the way in which the worker ended.
+    /// Asks the worker, a fresh one if there is none. An error is the way in which the worker
+    /// ended.
     fn ask(&mut self, batch: &[Item]) -> Result<Vec<Option<Finding>>, String> {
         let mut process = match self.process.take().filter(|_| self.asked < RENEWED) {
             Some(process) => process,
