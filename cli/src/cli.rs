@@ -309,8 +309,8 @@ pub(crate) struct QualifyArgs {
     /// How many worker processes run at once [default: one per core, at most 8]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub(crate) jobs: usize,
-    /// After how many seconds without an answer a worker counts as hanging [default: 60, or 240 with
-    /// --full]
+    /// After how many seconds without an answer a worker counts as hanging [default: 60, or 240
+    /// with --full]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) limit: Option<u64>,
 }

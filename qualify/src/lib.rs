@@ -19,8 +19,8 @@
 //!
 //! Invariants:
 //! - QUALIFY-1. A crash or a hang of the plugin is a finding, and ends no other item.
-//! - QUALIFY-2. The calls of an item are a function of the item and the level, so that a finding can
-//!   be reproduced. [`samples`] is their digest.
+//! - QUALIFY-2. The calls of an item are a function of the item and the level, so that a finding
+//!   can be reproduced. [`samples`] is their digest.
 //! - QUALIFY-3. The device runs what the product would run: the compile options are those of an
 //!   [`Engine`](fuseline::Engine), and no tier interprets.
 #![forbid(unsafe_code)]
@@ -43,8 +43,8 @@ pub use worker::{MARK, Setup, serve};
 
 use fuseline::qualification::{Brought, Level, digest};
 
-/// The digest of the calls of the quick level: signatures, attributes and operands. The calls of the
-/// full level are made by the same code.
+/// The digest of the calls of the quick level: signatures, attributes and operands. The calls of
+/// the full level are made by the same code.
 #[must_use]
 pub fn samples() -> String {
     let all = calls::pairs();

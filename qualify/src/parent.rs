@@ -120,7 +120,8 @@ pub fn qualify(
         for _ in 0..options.jobs() {
             let (work, next, send, setup, pairs) = (&work, &next, send.clone(), &setup, &pairs);
             scope.spawn(move || {
-                let mut job = Job { setup, worker, pairs, limit: options.limit, process: None, asked: 0 };
+                let mut job =
+                    Job { setup, worker, pairs, limit: options.limit, process: None, asked: 0, crashes: 0 };
                 while let Some(batch) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
                     if send.send(job.tried(batch)).is_err() {
                         return;
@@ -191,7 +192,13 @@ struct Job<'a> {
     process: Option<Process>,
     /// The number of batches that the process has answered.
     asked: usize,
+    /// The number of items that ended a worker.
+    crashes: usize,
 }
+
+/// The number of crashes after which a job separates no batches any more: the plugin cannot be
+/// used, and each crash costs several starts.
+const MOST_CRASHES: usize = 100;
 
 /// The number of batches after which a fresh worker is started. Compilers keep some memory of each
 /// module.
@@ -205,7 +212,13 @@ impl Job<'_> {
     fn tried(&mut self, batch: &[Item]) -> Tried {
         match self.ask(batch) {
             Ok(findings) => batch.iter().cloned().zip(findings).collect(),
+            Err(how) if self.crashes >= MOST_CRASHES => {
+                let how = format!("{how} (not tried alone, after {MOST_CRASHES} crashes)");
+                let crash = |item: &Item| Finding::Crashes { how: how.clone(), call: name(item, self.pairs) };
+                batch.iter().map(|item| (item.clone(), Some(crash(item)))).collect()
+            }
             Err(how) if batch.len() == 1 => {
+                self.crashes += 1;
                 let finding = self.blamed(&batch[0], how);
                 vec![(batch[0].clone(), Some(finding))]
             }
@@ -226,7 +239,8 @@ impl Job<'_> {
         }
     }
 
-    /// Asks the worker, a fresh one if there is none. An error is the way in which the worker ended.
+    /// Asks the worker, a fresh one if there is none. An error is the way in which the worker
+    /// ended.
     fn ask(&mut self, batch: &[Item]) -> Result<Vec<Option<Finding>>, String> {
         let mut process = match self.process.take().filter(|_| self.asked < RENEWED) {
             Some(process) => process,

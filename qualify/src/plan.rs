@@ -37,13 +37,15 @@ const QUICK_MOST: usize = 1 << 9;
 
 /// The element types of the quick level: those of the programs in `benches/programs`, and a short
 /// float.
-const QUICK_TYPES: DTypeSet = DTypeSet::of(&[DType::F32, DType::BF16, DType::I32, DType::Bool]);
+const QUICK_TYPES: DTypeSet =
+    DTypeSet::of(&[DType::F32, DType::BF16, DType::I32, DType::I64, DType::U64, DType::Bool]);
 
 /// Items that a worker tries together.
 pub type Batch = Vec<Item>;
 
 /// Whether a pair is in the quick level: its types are [`QUICK_TYPES`], or it is the sample of the
-/// other types of its op.
+/// other types of its op, or an elementwise op on a float of 8 bits, which compilers compute by
+/// other code than longer ones.
 fn is_quick(pair: &Pair) -> bool {
     if let Some(other) = pair.other {
         return QUICK_TYPES.contains(pair.dtype) && QUICK_TYPES.contains(other);
@@ -51,7 +53,8 @@ fn is_quick(pair: &Pair) -> bool {
     let types: Vec<DType> = pair.def.dtypes.and(DTypeSet::ANY).iter().collect();
     let rest: Vec<DType> = types.into_iter().filter(|dtype| !QUICK_TYPES.contains(*dtype)).collect();
     let sampled = rest.get(usize::from(pair.def.code.number()) % rest.len().max(1));
-    QUICK_TYPES.contains(pair.dtype) || sampled == Some(&pair.dtype)
+    let is_short = pair.dtype == DType::F8E4M3FN && pair.def.fusibility == Fusibility::Elementwise;
+    QUICK_TYPES.contains(pair.dtype) || is_short || sampled == Some(&pair.dtype)
 }
 
 /// Whether a pair is tried with constants. Collectives of one replica are not folded.

@@ -275,7 +275,7 @@ fn judged(pair: &Pair, call: &Call, outcome: Outcome) -> Finding {
         return Finding::Wrong { example: cut(&example), call: call.to_string() };
     }
     // The distance of a subnormal number from zero has no such unit.
-    let steps = |case: &Case| if case.is_specified { 1.0 } else { case.steps };
+    let steps = |case: &Case| if case.is_about_subnormals() { 1.0 } else { case.steps };
     let most = cases.iter().map(steps).fold(0.0, f64::max);
     match cases.is_empty() {
         true => Finding::Right,

@@ -237,7 +237,10 @@ fn columns<const N: usize>(lines: &[[String; N]], out: &mut String) {
 
 #[cfg(test)]
 mod tests {
-    use fuseline::{Engine, EngineConfig, Numerics};
+    use std::collections::BTreeSet;
+
+    use fuseline::qualification::Level;
+    use fuseline::{Engine, EngineConfig, Event, Numerics};
 
     use super::*;
 
@@ -247,6 +250,37 @@ mod tests {
         for case in Case::all() {
             case.make(&engine)?;
         }
+        Ok(())
+    }
+
+    /// `fuseline qualify --quick` tries every op of the programs on the types that they use.
+    #[test]
+    fn the_quick_qualification_has_the_ops_of_the_programs() -> fuseline::Result<()> {
+        let (send, receive) = std::sync::mpsc::channel();
+        let sink = move |event: &Event| {
+            if let Event::Sealed { contents, .. } = event {
+                drop(send.send(contents.clone()));
+            }
+        };
+        let engine = EngineConfig::new().event_sink(sink).build_reference()?;
+        for case in Case::all().iter().filter(|case| case.quick) {
+            let mut program = case.make(&engine)?;
+            program.step()?;
+            program.step()?;
+        }
+        drop(engine);
+        let mut used = BTreeSet::new();
+        for contents in receive {
+            for node in contents.canon().graph().nodes() {
+                let signature = node.signature();
+                let first = signature.operands().first().or(signature.results().first());
+                used.extend(first.map(|ty| (signature.op(), ty.dtype())));
+            }
+        }
+        let tried = fuseline_qualify::plan::covered(Level::Quick);
+        let missing: Vec<_> = used.difference(&tried).collect();
+        println!("figures: {} ops on types are in the programs, {} are tried", used.len(), tried.len());
+        assert!(used.len() > 30 && missing.is_empty(), "{missing:?}");
         Ok(())
     }
 

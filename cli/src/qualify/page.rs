@@ -1,4 +1,5 @@
-//! The page of a certificate: a table of ops and element types, and the findings that are not right.
+//! The page of a certificate: a table of ops and element types, and the findings that are not
+//! right.
 
 use std::collections::{BTreeMap, BTreeSet};
 

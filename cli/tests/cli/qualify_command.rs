@@ -78,7 +78,7 @@ fn full_finds_what_is_planted() {
         ("wrong:atan2:f64", OpCode::Atan2, DType::F64, "wrong"),
         ("wrong_folded:power:f16", OpCode::Power, DType::F16, "wrong"),
         ("crash:reverse:c64", OpCode::Reverse, DType::C64, "crashes"),
-        ("refuse:reverse:u16", OpCode::Reverse, DType::U16, "refused"),
+        ("refuse:reverse:ui16", OpCode::Reverse, DType::U16, "refused"),
     ] {
         let only = op.name();
         let answer = qualify(defect, &["--full", "--only", only, "--json"]);

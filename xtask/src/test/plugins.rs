@@ -32,11 +32,11 @@ const REQUIREMENTS: &str = "tests/plugins/requirements.txt";
 
 /// The tests that run on every plugin.
 const TESTS: &[Chosen] = &[
-    ("ops", "conformance::conformance"),
-    ("ops", "programs::programs_on_the_plugin"),
-    ("engine", "donation::"),
-    ("engine", "collective::"),
-    ("pjrt", "lifecycle::"),
+    ("ops", "conformance"),
+    ("ops", "programs_on_the_plugin"),
+    ("engine", "donation"),
+    ("engine", "collective"),
+    ("pjrt", "lifecycle"),
 ];
 
 /// How much of the conformance cases runs.

@@ -15,8 +15,7 @@ const DOCUMENT: &str = "ARCHITECTURE.md";
 const HEADING: &str = "## Crates and their dependencies";
 
 /// Packages for tests: others depend on them in tests only.
-const TEST_PACKAGES: [&str; 4] =
-    ["fuseline-abort", "fuseline-fakeplugin", "fuseline-mutants", "fuseline-testgen"];
+const TEST_PACKAGES: [&str; 3] = ["fuseline-abort", "fuseline-fakeplugin", "fuseline-mutants"];
 
 /// Names of the packages that a package depends on, by its name.
 type Dependencies = BTreeMap<String, BTreeSet<String>>;
@@ -139,19 +138,20 @@ fn needs(manifest: &Table, kind: &str, shared: Option<&Table>) -> Vec<String> {
 mod tests {
     use super::*;
 
-    const WORKSPACE: &str = "[workspace]\nmembers = [\".\", \"b\", \"testgen\"]\n\
+    const WORKSPACE: &str = "[workspace]\nmembers = [\".\", \"b\", \"fakeplugin\"]\n\
                              [workspace.dependencies]\nb = { path = \"b\", package = \"x-b\" }\n\
                              [package]\nname = \"a\"\n";
     const TABLE: &str = "# A\n\n| `z` | `y` |\n\n## Crates and their dependencies\n\n\
                          | package | depends on |\n|---|---|\n| `a` | `x-b` |\n| `x-b` | none |\n\
-                         | `fuseline-testgen` | `x-b`, see there |\n\n## Next\n\n| `q` | `a` |\n";
+                         | `fuseline-fakeplugin` | `x-b`, see there |\n\n## Next\n\n| `q` | `a` |\n";
 
     fn verdict(a: &str, b: &str, table: &str) -> Verdict {
-        let testgen = "[package]\nname = \"fuseline-testgen\"\n[dependencies]\nx-b = { path = \"../b\" }\n";
+        let fakeplugin =
+            "[package]\nname = \"fuseline-fakeplugin\"\n[dependencies]\nx-b = { path = \"../b\" }\n";
         dependencies(&Tree::of([
             ("Cargo.toml", &format!("{WORKSPACE}{a}")),
             ("b/Cargo.toml", &format!("[package]\nname = \"x-b\"\n{b}")),
-            ("testgen/Cargo.toml", testgen),
+            ("fakeplugin/Cargo.toml", fakeplugin),
             (DOCUMENT, table),
         ]))
     }
@@ -162,7 +162,7 @@ mod tests {
             "[dependencies]\nb.workspace = true\nserde = \"1\"\n",
             "[dependencies.x-b]\npath = \"b\"\n",
             "[target.'cfg(unix)'.dependencies]\nother = { path = \"b\", package = \"x-b\" }\n",
-            "[dependencies]\nx-b = \"1\"\n[dev-dependencies]\nfuseline-testgen = { path = \"testgen\" }\n",
+            "[dependencies]\nx-b = \"1\"\n[dev-dependencies]\nfuseline-fakeplugin = { path = \"fakeplugin\" }\n",
         ] {
             assert_eq!(verdict(a, "", TABLE), Verdict::Passed, "{a}");
         }
@@ -179,9 +179,9 @@ mod tests {
             (fine, "", "## Crates and their dependencies\n", "has no table under"),
             (
                 fine,
-                "[build-dependencies]\nfuseline-testgen = \"1\"\n",
+                "[build-dependencies]\nfuseline-fakeplugin = \"1\"\n",
                 TABLE,
-                "x-b depends on fuseline-testgen, which is for tests",
+                "x-b depends on fuseline-fakeplugin, which is for tests",
             ),
         ] {
             let Verdict::Failed(findings) = verdict(a, b, table) else { panic!("passed: {finding}") };
