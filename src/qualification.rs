@@ -6,7 +6,7 @@
 #[doc(inline)]
 pub use fuseline_runtime::certificate::{
     Brought, Certificate, CertificateError, CertificateKey, Check, FORMAT, Finding, Level, Row, SAMPLES,
-    digest,
+    WorkaroundNeed, digest,
 };
 pub use fuseline_runtime::{QualificationPolicy, QualificationStatus};
 

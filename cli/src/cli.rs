@@ -313,6 +313,9 @@ pub(crate) struct QualifyArgs {
     /// with --full]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) limit: Option<u64>,
+    /// Give way to other processes: one worker, at the lowest priority
+    #[arg(long)]
+    pub(crate) background: bool,
 }
 
 const DEVICES_HELP: &str = "\

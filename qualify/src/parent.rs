@@ -14,14 +14,15 @@ use std::time::{Duration, SystemTime};
 
 use fuseline::fusion::DTypeSet;
 use fuseline::fusion::lower::Target;
+use fuseline::fusion::op::Workaround;
 use fuseline::pjrt::Value as OptionValue;
-use fuseline::qualification::{Certificate, CertificateKey, Check, Finding, Level, Row};
+use fuseline::qualification::{Certificate, CertificateKey, Check, Finding, Level, Row, WorkaroundNeed};
 use fuseline::{DType, OpCode};
 use serde_json::{Value, json};
 
 use crate::calls::{Call, Pair, pairs};
 use crate::item::{Item, Unit};
-use crate::plan::{batches, unit_calls};
+use crate::plan::{Batch, batches, plain_batches, unit_calls, workarounds};
 use crate::process::{End, Process};
 use crate::worker::Setup;
 
@@ -112,32 +113,78 @@ pub fn qualify(
         work.retain(|batch| !batch.is_empty());
     }
     work.extend(options.cases.iter().map(|path| vec![Item::Case(path.to_string_lossy().into_owned())]));
-    let all = work.iter().map(Vec::len).sum();
-    let next = AtomicUsize::new(0);
-    let (send, receive) = mpsc::channel();
-    let mut found: Vec<(Item, Option<Finding>)> = Vec::new();
-    std::thread::scope(|scope| {
-        for _ in 0..options.jobs() {
-            let (work, next, send, setup, pairs) = (&work, &next, send.clone(), &setup, &pairs);
-            scope.spawn(move || {
-                let mut job =
-                    Job { setup, worker, pairs, limit: options.limit, process: None, asked: 0, crashes: 0 };
-                while let Some(batch) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if send.send(job.tried(batch)).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-        drop(send);
-        for findings in receive {
-            found.extend(findings);
-            let last = found.last().and_then(|(item, finding)| Some((name(item, &pairs), finding.as_ref()?)));
-            progress(&Progress { done: found.len(), all, last });
-        }
+    let mut plain = match options.level {
+        Level::Full => plain_batches(),
+        Level::Quick => Vec::new(),
+    };
+    plain.iter_mut().for_each(|batch| {
+        batch.retain(|item| options.only.is_empty() || is_asked(item, &options.only, &pairs));
     });
-    let (rows, checks) = collected(found, &pairs);
-    Ok(Certificate::new(key, options.level, today(), rows, checks))
+    plain.retain(|batch| !batch.is_empty());
+    let all = work.iter().chain(&plain).map(Vec::len).sum();
+    let mut campaign = Campaign { options, worker, pairs: &pairs, done: 0, all, progress };
+    let (rows, checks) = collected(campaign.run(&work, &setup), &pairs);
+    let setup = Setup { is_plain: true, ..setup };
+    let needs = needs(campaign.run(&plain, &setup), &pairs);
+    Ok(Certificate::new(key, options.level, today(), rows, checks).with_workarounds(needs))
+}
+
+/// Batches that are tried in several workers at once.
+struct Campaign<'a> {
+    options: &'a Options,
+    worker: &'a (dyn Fn() -> Command + Sync),
+    pairs: &'a [Pair],
+    /// The numbers of items done and of all items.
+    done: usize,
+    all: usize,
+    progress: &'a mut dyn FnMut(&Progress<'_>),
+}
+
+impl Campaign<'_> {
+    /// Tries batches in workers with this set-up.
+    fn run(&mut self, work: &[Batch], setup: &Setup) -> Tried {
+        let (worker, pairs, limit) = (self.worker, self.pairs, self.options.limit);
+        let next = AtomicUsize::new(0);
+        let (send, receive) = mpsc::channel();
+        let mut found: Tried = Vec::new();
+        std::thread::scope(|scope| {
+            for _ in 0..self.options.jobs() {
+                let (next, send) = (&next, send.clone());
+                scope.spawn(move || {
+                    let mut job = Job { setup, worker, pairs, limit, process: None, asked: 0, crashes: 0 };
+                    while let Some(batch) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        if send.send(job.tried(batch)).is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+            drop(send);
+            for findings in receive {
+                self.done += findings.len();
+                found.extend(findings);
+                let last =
+                    found.last().and_then(|(item, finding)| Some((name(item, pairs), finding.as_ref()?)));
+                (self.progress)(&Progress { done: self.done, all: self.all, last });
+            }
+        });
+        found
+    }
+}
+
+/// For each workaround, the worst finding on the plain ops.
+fn needs(found: Tried, pairs: &[Pair]) -> Vec<WorkaroundNeed> {
+    let mut worst: BTreeMap<Workaround, Finding> = BTreeMap::new();
+    for (item, finding) in found {
+        let (Item::Calls(unit), Some(finding)) = (item, finding) else { continue };
+        for workaround in workarounds(&pairs[unit.pair]) {
+            let known = worst.entry(workaround).or_insert(Finding::Right);
+            if finding > *known {
+                *known = finding.clone();
+            }
+        }
+    }
+    worst.into_iter().map(|(workaround, finding)| WorkaroundNeed { workaround, finding }).collect()
 }
 
 /// Whether an item is tried in a qualification of some ops only.
@@ -156,6 +203,7 @@ fn setup(options: &Options, flushed: DTypeSet) -> Setup {
         client_options: options.client_options.clone(),
         level: options.level,
         flushed,
+        is_plain: false,
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use fuseline::fusion::op::{Fusibility, OPS};
+use fuseline::fusion::op::{Evidence, Fusibility, Lowered, OPS, Workaround};
 use fuseline::fusion::{DTypeSet, OpDef};
 use fuseline::qualification::{Brought, Level};
 use fuseline::{DType, OpCode};
@@ -91,6 +91,39 @@ pub fn batches(level: Level) -> Vec<Batch> {
         batches.extend(unit_batches(level, brought));
     }
     batches
+}
+
+/// The batches of a full qualification that give ops to the plugin without the workarounds of the
+/// lowering: the pairs that a workaround changes.
+#[must_use]
+pub fn plain_batches() -> Vec<Batch> {
+    let all = pairs();
+    let is_changed: Vec<bool> = all.iter().map(|pair| !workarounds(pair).is_empty()).collect();
+    let mut batches = Vec::new();
+    for brought in [Brought::Uploaded, Brought::AsConstants] {
+        for mut batch in unit_batches(Level::Full, brought) {
+            batch.retain(|item| matches!(item, Item::Calls(unit) if is_changed[unit.pair]));
+            if !batch.is_empty() {
+                batches.push(batch);
+            }
+        }
+    }
+    batches
+}
+
+/// The number of elements of the calls by which [`workarounds`] judges: the element type and the
+/// attributes decide, not the size.
+const SMALL: usize = 8;
+
+/// The workarounds that change calls of a pair, and whose need shows in such calls.
+#[must_use]
+pub fn workarounds(pair: &Pair) -> BTreeSet<Workaround> {
+    let of_call = |call: Call| {
+        let call = call.signature.call();
+        let is_changed = matches!((call.def.lower)(&call), Lowered::As(_) | Lowered::Body(_));
+        Workaround::of(&call).filter(|workaround| is_changed && workaround.evidence() == Evidence::Calls)
+    };
+    calls(*pair, SMALL).into_iter().filter_map(of_call).collect()
 }
 
 /// The types with which a collective is tried.
@@ -190,6 +223,28 @@ mod tests {
         assert_eq!(of(Brought::Uploaded), all.len());
         let folded = all.iter().filter(|pair| !pair.def.exchanges()).count();
         assert_eq!(of(Brought::AsConstants), folded);
+    }
+
+    /// A call that the lowering replaces has a reason (WORKAROUND-1).
+    #[test]
+    fn each_replacement_has_a_workaround() {
+        for pair in pairs() {
+            for call in calls(pair, SMALL) {
+                let call = call.signature.call();
+                if matches!((call.def.lower)(&call), Lowered::As(_) | Lowered::Body(_)) {
+                    assert!(Workaround::of(&call).is_some(), "{pair}: {:?}", call.attrs);
+                }
+            }
+        }
+    }
+
+    /// Each workaround whose need shows in calls is tried.
+    #[test]
+    fn each_workaround_is_tried() {
+        let tried: BTreeSet<Workaround> = pairs().iter().flat_map(workarounds).collect();
+        let shown = |workaround: &&Workaround| workaround.evidence() == Evidence::Calls;
+        let wanted: BTreeSet<Workaround> = Workaround::ALL.iter().filter(shown).copied().collect();
+        assert_eq!(tried, wanted);
     }
 
     #[test]

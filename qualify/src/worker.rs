@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use fuseline::aot::Environment;
 use fuseline::fusion::DTypeSet;
+use fuseline::fusion::op::WorkaroundSet;
 use fuseline::interp::{Arithmetic, SumOrder};
 use fuseline::pjrt::Value as OptionValue;
 use fuseline::qualification::{Brought, Finding, Level};
@@ -42,6 +43,8 @@ pub struct Setup {
     pub level: Level,
     /// The float types of which the device flushes subnormal numbers.
     pub flushed: DTypeSet,
+    /// Whether ops are given to the plugin without the workarounds of the lowering.
+    pub is_plain: bool,
 }
 
 impl Setup {
@@ -59,7 +62,11 @@ impl Setup {
         for (name, value) in &self.client_options {
             config = config.client_option(name, value.clone());
         }
-        config
+        let left_out = match self.is_plain {
+            true => WorkaroundSet::all_shown_by_calls(),
+            false => WorkaroundSet::NONE,
+        };
+        config.leave_out_workarounds(left_out)
     }
 
     pub(crate) fn to_json(&self) -> Value {
@@ -75,6 +82,7 @@ impl Setup {
             "client options": options.collect::<Vec<_>>(),
             "level": self.level.name(),
             "flushed": self.flushed.iter().map(DType::mlir).collect::<Vec<_>>(),
+            "plain": self.is_plain,
         })
     }
 
@@ -94,6 +102,7 @@ impl Setup {
             client_options: value["client options"].as_array()?.iter().map(option).collect::<Option<_>>()?,
             level: Level::from_name(value["level"].as_str()?)?,
             flushed: DTypeSet::of(&dtypes.collect::<Option<Vec<_>>>()?),
+            is_plain: value["plain"].as_bool()?,
         })
     }
 }
@@ -299,6 +308,7 @@ mod tests {
             ],
             level: Level::Quick,
             flushed: DTypeSet::of(&[DType::F32]),
+            is_plain: true,
         };
         let text = setup.to_json().to_string();
         let read = serde_json::from_str(&text).ok().and_then(|value| Setup::from_json(&value));

@@ -17,12 +17,12 @@ use std::fmt;
 
 use fuseline_fusion::canon;
 use fuseline_fusion::lower::LOWERING;
-use fuseline_fusion::op::OPS;
+use fuseline_fusion::op::{OPS, Workaround, WorkaroundSet};
 use fuseline_fusion::{DType, OpCode};
 use serde_json::{Map, Value, json};
 
 /// The version of the text format.
-pub const FORMAT: u64 = 1;
+pub const FORMAT: u64 = 2;
 
 /// The digest of the calls that a qualification makes. A test of `fuseline-qualify` compares it
 /// with the calls, and names the new value after a change.
@@ -214,6 +214,16 @@ pub struct Check {
     pub finding: Finding,
 }
 
+/// Whether a plugin needs a workaround of the lowering: the worst finding on the ops that it
+/// replaces, when they are given to the plugin as they are.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct WorkaroundNeed {
+    /// The workaround.
+    pub workaround: Workaround,
+    /// The finding. The plugin does not need the workaround if it is [`Finding::Right`].
+    pub finding: Finding,
+}
+
 /// What a certificate is valid for (CERT-2).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CertificateKey {
@@ -347,6 +357,7 @@ pub struct Certificate {
     date: String,
     rows: Vec<Row>,
     checks: Vec<Check>,
+    workarounds: Vec<WorkaroundNeed>,
 }
 
 impl Certificate {
@@ -361,7 +372,28 @@ impl Certificate {
     ) -> Certificate {
         rows.sort();
         checks.sort();
-        Certificate { key, level, date, rows, checks }
+        Certificate { key, level, date, rows, checks, workarounds: Vec::new() }
+    }
+
+    /// The certificate with findings on the workarounds of the lowering.
+    #[must_use]
+    pub fn with_workarounds(mut self, mut workarounds: Vec<WorkaroundNeed>) -> Certificate {
+        workarounds.sort();
+        self.workarounds = workarounds;
+        self
+    }
+
+    /// The findings on the workarounds of the lowering. Empty if they were not tried.
+    #[must_use]
+    pub fn workarounds(&self) -> &[WorkaroundNeed] {
+        &self.workarounds
+    }
+
+    /// The workarounds that the plugin does not need.
+    #[must_use]
+    pub fn unneeded_workarounds(&self) -> WorkaroundSet {
+        let unneeded = self.workarounds.iter().filter(|need| need.finding == Finding::Right);
+        unneeded.fold(WorkaroundSet::NONE, |set, need| set.with(need.workaround))
     }
 
     /// What it is valid for.
@@ -448,6 +480,11 @@ impl Certificate {
         text += &format!("\"counts\": {{{}}},\n", counts.join(", "));
         text += &format!("\"findings\": {},\n", lines('[', &findings, ']'));
         text += &format!("\"checks\": {},\n", lines('[', &checks, ']'));
+        let need = |need: &WorkaroundNeed| {
+            format!("{{\"workaround\": {}, {}}}", json!(need.workaround.name()), members(&need.finding))
+        };
+        let workarounds: Vec<String> = self.workarounds.iter().map(need).collect();
+        text += &format!("\"workarounds\": {},\n", lines('[', &workarounds, ']'));
         for brought in [Brought::Uploaded, Brought::AsConstants] {
             let end = if brought == Brought::Uploaded { "," } else { "\n}" };
             let name = format!("right, {}", brought.name());
@@ -501,7 +538,13 @@ impl Certificate {
         if pairs.len() < rows.len() {
             return Err(wrong("it has two findings on one op and element type"));
         }
-        Ok(Certificate::new(key, level, date, rows, checks))
+        let needs = list("workarounds")?.iter().map(|need| {
+            let workaround = need["workaround"].as_str().and_then(Workaround::from_name);
+            let (workaround, finding) = workaround.zip(Finding::from_json(need))?;
+            Some(WorkaroundNeed { workaround, finding })
+        });
+        let needs = needs.collect::<Option<Vec<_>>>().ok_or_else(|| wrong("a workaround is unknown"))?;
+        Ok(Certificate::new(key, level, date, rows, checks).with_workarounds(needs))
     }
 }
 
@@ -611,7 +654,18 @@ mod tests {
         ];
         let checks = vec![Check { name: "random programs".to_owned(), cases: 500, finding: Finding::Right }];
         let parts = [("plugin file", "ab"), ("platform", "cpu"), ("device", "0 cpu")];
-        Certificate::new(CertificateKey::of_parts(parts), Level::Full, "2026-11-28".to_owned(), rows, checks)
+        let needs = vec![
+            WorkaroundNeed { workaround: Workaround::Sinh, finding: Finding::Right },
+            WorkaroundNeed {
+                workaround: Workaround::Mulhi,
+                finding: Finding::Refused {
+                    message: "no mulhi".to_owned(),
+                    call: "mulhi(i32[4])".to_owned(),
+                },
+            },
+        ];
+        let key = CertificateKey::of_parts(parts);
+        Certificate::new(key, Level::Full, "2026-11-28".to_owned(), rows, checks).with_workarounds(needs)
     }
 
     #[test]
@@ -632,6 +686,12 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn a_workaround_is_unneeded_if_the_plain_op_is_right() {
+        let unneeded = certificate().unneeded_workarounds();
+        assert_eq!(unneeded, WorkaroundSet::NONE.with(Workaround::Sinh));
     }
 
     #[test]

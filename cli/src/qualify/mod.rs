@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use fuseline::qualification::{Certificate, Finding, Level};
+use fuseline::EngineConfig;
+use fuseline::fusion::op::Workaround;
+use fuseline::qualification::{Certificate, Finding, Level, QualificationPolicy};
 use fuseline_cache::disk::write_given;
 use fuseline_qualify::{Options, Progress, qualify, serve};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -29,6 +31,10 @@ pub(crate) fn run(args: &QualifyArgs, out: &mut String) -> Result<Status, Failur
     options.client_options.clone_from(&args.options);
     options.jobs = args.jobs;
     options.only.clone_from(&args.only);
+    if args.background {
+        lower_priority();
+        options.jobs = 1;
+    }
     if let Some(limit) = args.limit {
         options.limit = Duration::from_secs(limit);
     }
@@ -60,6 +66,9 @@ pub(crate) fn run(args: &QualifyArgs, out: &mut String) -> Result<Status, Failur
     });
     bar.finish_and_clear();
     let certificate = certificate.map_err(Failure::run)?;
+    if options.only.is_empty() {
+        keep(&options, &certificate);
+    }
     let text = certificate.to_json();
     if let Some(path) = &args.output {
         write_given(path, text.as_bytes())
@@ -75,6 +84,28 @@ pub(crate) fn run(args: &QualifyArgs, out: &mut String) -> Result<Status, Failur
         words(&certificate, start.elapsed(), out);
     }
     Ok(if certificate.is_clean() { Status::Good } else { Status::Bad })
+}
+
+/// Gives way to every other process. Workers inherit that.
+fn lower_priority() {
+    // At the normal priority it takes longer for others, but works as well.
+    #[cfg(target_os = "linux")]
+    let _ = rustix::process::nice(19);
+}
+
+/// Keeps the certificate in the disk cache, where engines find it.
+fn keep(options: &Options, certificate: &Certificate) {
+    let mut config = EngineConfig::new().qualification(QualificationPolicy::Use);
+    if let Some(plugin) = &options.plugin {
+        config = config.plugin(plugin);
+    }
+    for (name, value) in &options.client_options {
+        config = config.client_option(name, value.clone());
+    }
+    match config.build().and_then(|engine| engine.keep_certificate(certificate)) {
+        Ok(()) => note(format_args!("fuseline: engines find the certificate in the disk cache")),
+        Err(error) => note(format_args!("fuseline: the certificate is not kept for engines: {error}")),
+    }
 }
 
 /// Serves as a worker. The answers go to standard output at once, as the parent waits for them.
@@ -135,6 +166,15 @@ fn words(certificate: &Certificate, took: Duration, out: &mut String) {
     say!(out, "plugin {}", key.plugin);
     let counts = certificate.counts().map(|(kind, count)| format!("{count} {kind}"));
     say!(out, "{}", counts.join(", "));
+    if !certificate.workarounds().is_empty() {
+        let (all, tried) = (Workaround::ALL.len(), certificate.workarounds().len());
+        let unneeded = certificate.unneeded_workarounds();
+        say!(
+            out,
+            "{} of {all} workarounds are left out on this plugin, of {tried} whose need shows in calls: {unneeded}",
+            unneeded.iter().count()
+        );
+    }
     let mut by_kind: BTreeMap<usize, Vec<(String, &Finding)>> = BTreeMap::new();
     let rank =
         |finding: &Finding| Finding::KINDS.iter().position(|kind| *kind == finding.kind()).unwrap_or(0);

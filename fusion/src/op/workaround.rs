@@ -104,7 +104,7 @@ workarounds! {
     /// verifier rejects.
     BitcastWidths = "bitcast widths", Program, ["0.81"];
     /// `reduce_precision` to no mantissa bits makes NaN of NaN, where there is no NaN.
-    ReducePrecisionNan = "reduce_precision of nan", Calls, ["0.81"];
+    ReducePrecisionNan = "reduce_precision of nan", Program, ["0.81"];
     /// `ceil` and `floor` take subnormal numbers as zero.
     SubnormalRounding = "rounding of subnormals", Calls, ["0.81"];
     /// Leading zeros of a negative constant are counted in 64 bits.
@@ -236,7 +236,7 @@ impl Workaround {
             OpCode::Asin => Workaround::Asin,
             OpCode::Ceil | OpCode::Floor if !dtype.is_small_float() => Workaround::SubnormalRounding,
             OpCode::NextAfter if !dtype.is_small_float() => Workaround::NextAfter,
-            OpCode::Atan if !dtype.is_small_float() => Workaround::AtanVectors,
+            OpCode::Atan => Workaround::AtanVectors,
             _ if dtype.is_float() => Workaround::ShortFunctions,
             _ => return None,
         })

@@ -195,7 +195,8 @@ impl EngineShared {
         Ok(of_plugin.next().map(|certificate| found(certificate, &key)))
     }
 
-    /// Keeps a certificate in the disk cache, for later processes.
+    /// Keeps a certificate in the disk cache, for later processes. They leave out the workarounds
+    /// that it calls unneeded.
     ///
     /// # Errors
     /// When there is no disk cache, or the certificate is for another environment.
@@ -210,6 +211,11 @@ impl EngineShared {
             )));
         }
         store.keep_note(&note_name(certificate.key()), certificate.to_json().as_bytes());
+        let unneeded = certificate.unneeded_workarounds();
+        if let Some((name, note)) = self.device.pjrt().and_then(|device| device.note_of_workarounds(unneeded))
+        {
+            store.keep_note(&name, &note);
+        }
         Ok(())
     }
 }

@@ -33,9 +33,9 @@ pub(in crate::op) fn unary(call: &Call<'_>) -> Lowered {
         OpCode::Acos | OpCode::Acosh | OpCode::Asinh | OpCode::Atanh if dtype.size() <= 2 => {
             expanded(in_f32(call, dtype))
         }
+        OpCode::Atan => expanded(angle_over_one(call)),
         // The plugins legalize the dialect for floats of 16 bits and more.
         _ if dtype.is_small_float() => expanded(in_f32(call, dtype)),
-        OpCode::Atan => expanded(angle_over_one(call)),
         _ => Lowered::Itself,
     }
 }
@@ -45,14 +45,19 @@ pub(in crate::op) fn unary(call: &Call<'_>) -> Lowered {
 /// `f32` or 4 `f64`: results are 0 or stale memory, with `xla_cpu_prefer_vector_width=512`, and for
 /// `f64` with default options too. None of 29 other functions differed between widths of 128, 256
 /// and 512.
+///
+/// Floats of 8 bits and fewer are computed in `f32`.
 fn angle_over_one(call: &Call<'_>) -> Result<Lowered, OpError> {
-    let operand = call.operand(0);
+    let (given, shape) = (call.operand(0).dtype(), call.operand(0).shape());
+    let dtype = if given.is_small_float() { DType::F32 } else { given };
     let (mut graph, params) = Builder::of(call);
-    let one = graph.splat(1.0f64, operand.dtype(), operand.shape())?;
+    let x = graph.convert(params[0], given, dtype)?;
+    let one = graph.splat(1.0f64, dtype, shape)?;
     // Behind a barrier: with a known 1, XLA would turn the op back into `atan`.
     let one = graph.plain(OpCode::OptimizationBarrier, &[one])?;
-    let angle = graph.plain(OpCode::Atan2, &[params[0], one])?;
-    Ok(graph.returning(&[angle]))
+    let angle = graph.plain(OpCode::Atan2, &[x, one])?;
+    let result = graph.convert(angle, dtype, given)?;
+    Ok(graph.returning(&[result]))
 }
 
 /// `asin` as `2 atan2(x, 1 + sqrt((1 - x) (1 + x)))`, as the plugins legalize it. Near zero, where
