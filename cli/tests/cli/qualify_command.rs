@@ -129,3 +129,29 @@ fn a_plugin_that_cannot_be_loaded_is_an_error() {
     let answer = Answer::of(command.output().expect("the tool starts")).ends_with(1);
     assert!(answer.err.contains("/nonexistent/plugin.so"), "{}", answer.err);
 }
+
+/// What the command finds counts for engines from then on, without another setting.
+#[test]
+fn engines_use_what_was_found() {
+    let root = tempfile::tempdir().expect("a folder");
+    let tool = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fuseline"));
+        command
+            .args(arguments)
+            .env("FUSELINE_FAKE_DEFECT", "wrong:tanh:f32")
+            .env_remove("FUSELINE_FAKE_PLAN");
+        command.env("FUSELINE_CACHE_DIR", root.path().join("cache")).env_remove("FUSELINE_CACHE");
+        command.env("XDG_STATE_HOME", root.path().join("state"));
+        Answer::of(command.output().expect("the tool starts"))
+    };
+    let plugin = fakeplugin::path();
+    let plugin = plugin.to_str().expect("UTF-8");
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/programs/mlp_step.json");
+    let run = ["run", program, "--device", plugin];
+    tool(&run).ends_with(1);
+    let answer = tool(&["qualify", "--quick", "--only", "tanh", "--plugin", plugin]).ends_with(1);
+    assert!(!answer.err.contains("engines find the certificate"), "part of the ops: {}", answer.err);
+    let answer = tool(&["qualify", "--quick", "--plugin", plugin]).ends_with(1);
+    assert!(answer.err.contains("engines find the certificate"), "{}", answer.err);
+    tool(&run).ends_with(0);
+}

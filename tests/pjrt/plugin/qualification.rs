@@ -3,15 +3,17 @@
 //! The defects of the fake plugin are set by a variable for a whole process, so each case runs in a
 //! process of its own.
 
+use std::cell::RefCell;
 use std::path::Path;
 use std::process::Command;
 
 use fuseline::qualification::{
-    Brought, Certificate, CertificateKey, Finding, Level, QualificationPolicy, Row, digest,
+    Brought, Certificate, CertificateKey, Finding, Level, QualificationPolicy, QualificationStatus, Row,
+    digest,
 };
 use fuseline::{DType, Engine, EngineConfig, Event, OpCode, Result, Tensor};
 
-use crate::support::fakeplugin::{FakePlugin, path};
+use crate::support::fakeplugin::{FakePlugin, path, wait_for};
 use crate::support::{Log, place, vector};
 
 /// The variable that tells a process to run a case.
@@ -165,4 +167,80 @@ fn a_certificate_of_another_file_is_refused() {
     let config = plugin.config().certificate(certificate(key)).qualification(QualificationPolicy::Require);
     let error = config.build().unwrap_err().to_string();
     assert!(error.contains("is for another file than the plugin"), "{error}");
+}
+
+/// A program that stands in for `fuseline`: it notes its arguments and waits for a file.
+fn stand_in(root: &Path) -> [String; 4] {
+    let script = "echo \"$@\" > \"$0/arguments\"; while [ ! -e \"$0/go\" ]; do sleep 0.01; done";
+    ["sh", "-c", script, root.to_str().unwrap()].map(str::to_owned)
+}
+
+fn status_of(log: &Log) -> Vec<QualificationStatus> {
+    let status = |event: Event| match event {
+        Event::Unqualified { status, .. } => Some(status),
+        _ => None,
+    };
+    log.take().into_iter().filter_map(status).collect()
+}
+
+/// What a qualification in the background finds counts from then on, in the process that started
+/// it.
+#[test]
+fn an_unknown_plugin_is_qualified_in_the_background() {
+    if !is_case() {
+        return run_case("an_unknown_plugin_is_qualified_in_the_background");
+    }
+    let plugin = FakePlugin::alone();
+    let root = tempfile::tempdir().unwrap();
+    let log = Log::default();
+    let config = || {
+        let config = plugin.config().client_option("platform", "cpu").interpret_cold_regions(false);
+        config.disk_cache(place(root.path()))
+    };
+    let engine = config().qualifier(stand_in(root.path())).event_sink(log.sink()).build().unwrap();
+    let x = vector(&engine, &[0.5]);
+    assert_eq!(x.tanh().unwrap().to_vec::<f32>().unwrap(), [0.0], "nobody knows yet");
+    let arguments = root.path().join("arguments");
+    wait_for(|| arguments.exists(), || "no qualifier has started".to_owned());
+    let arguments = || std::fs::read_to_string(&arguments).unwrap();
+    wait_for(|| arguments().ends_with('\n'), arguments);
+    assert!(arguments().starts_with("qualify --quick --background --plugin /"), "{}", arguments());
+    let other = config().qualification(QualificationPolicy::Use).build().unwrap();
+    let key = CertificateKey::of_parts(other.cache_environment().unwrap().parts());
+    other.keep_certificate(&certificate(key)).unwrap();
+    std::fs::write(root.path().join("go"), "").unwrap();
+    let told = RefCell::new(Vec::new());
+    let is_finished = || {
+        told.borrow_mut().extend(status_of(&log));
+        told.borrow().contains(&QualificationStatus::Finished { defects: 3 })
+    };
+    wait_for(is_finished, || format!("{told:?}"));
+    assert_eq!(
+        told.into_inner(),
+        [QualificationStatus::Started, QualificationStatus::Finished { defects: 3 }]
+    );
+    let y = x.tanh().unwrap().to_vec::<f32>().unwrap();
+    assert!((y[0] - 0.5f32.tanh()).abs() < 1e-6, "{y:?}");
+}
+
+#[test]
+fn without_a_qualifier_the_user_is_told_the_command() {
+    let plugin = FakePlugin::alone();
+    let root = tempfile::tempdir().unwrap();
+    for (platform, qualifier) in [("cpu", "/nonexistent/fuseline"), ("fake", "true")] {
+        let log = Log::default();
+        let config = plugin.config().client_option("platform", platform).disk_cache(place(root.path()));
+        let engine = config.qualifier([qualifier]).event_sink(log.sink()).build().unwrap();
+        let told = RefCell::new(Vec::new());
+        let is_told = || {
+            told.borrow_mut().extend(status_of(&log));
+            !told.borrow().is_empty()
+        };
+        wait_for(is_told, || "no notice".to_owned());
+        let command = format!(
+            "fuseline qualify --plugin {}",
+            engine.pjrt_device().unwrap().client().plugin().path().display()
+        );
+        assert_eq!(told.into_inner(), [QualificationStatus::Missing { command }], "{platform}");
+    }
 }
