@@ -632,8 +632,13 @@ fn the_doctor_says_what_is_wrong_and_what_to_do() {
 #[test]
 fn the_doctor_survives_what_it_looks_at() {
     let folder = Folder::new("crash");
-    let source =
-        folder.file("crash.c", "__attribute__((constructor)) static void die(void) { __builtin_trap(); }\n");
+    let source = folder.file(
+        "crash.c",
+        "#include <stdio.h>\n#include <stdlib.h>\n\
+         __attribute__((constructor)) static void die(void) {\n\
+         fprintf(stderr, \"TT_FATAL: No chips\\nbacktrace\\nquery error %s\\nlast\\n\", \
+         getenv(\"TPU_SKIP_MDS_QUERY\"));\n__builtin_trap();\n}\n",
+    );
     let library = folder.0.join("crash.so");
     let compiler = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status();
     if !compiler.is_ok_and(|status| status.success()) {
@@ -641,8 +646,17 @@ fn the_doctor_survives_what_it_looks_at() {
         return;
     }
     let mut command = in_an_empty_world(&folder, &["doctor", "--device", library.to_str().expect("UTF-8")]);
+    command.env_remove("TPU_SKIP_MDS_QUERY");
     let answer = Answer::of(command.output().expect("the tool starts")).ends_with(1);
-    answer.says(&["1. explicit path\n", "crashed its process (signal:", "what to do:"]);
+    answer.says(&[
+        "1. explicit path\n",
+        "crashed its process (signal:",
+        "its output: TT_FATAL: No chips\n                 query error 1\n     what to do:",
+    ]);
+    // What the user sets is kept.
+    let asked = command.arg("--json").env("TPU_SKIP_MDS_QUERY", "0").output().expect("the tool starts");
+    let document = Answer::of(asked).ends_with(1).json();
+    assert_eq!(document["candidates"][0]["output"][1], "query error 0");
 }
 
 #[test]
