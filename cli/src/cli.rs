@@ -330,6 +330,9 @@ pub(crate) struct DevicesArgs {
     /// Print one JSON document
     #[arg(long)]
     pub(crate) json: bool,
+    /// Load the plugin in this process
+    #[arg(long, hide = true)]
+    pub(crate) here: bool,
     #[command(flatten)]
     pub(crate) place: DeviceOptions,
 }

@@ -657,6 +657,11 @@ fn the_doctor_survives_what_it_looks_at() {
     let asked = command.arg("--json").env("TPU_SKIP_MDS_QUERY", "0").output().expect("the tool starts");
     let document = Answer::of(asked).ends_with(1).json();
     assert_eq!(document["candidates"][0]["output"][1], "query error 0");
+    let mut command =
+        in_an_empty_world(&folder, &["devices", "--json", "--device", library.to_str().expect("UTF-8")]);
+    let answer = Answer::of(command.output().expect("the tool starts")).ends_with(1);
+    assert!(answer.err.contains("crash.so crashed its process (signal:"), "{}", answer.err);
+    assert_eq!(answer.json()["status"], "failed");
 }
 
 #[test]
