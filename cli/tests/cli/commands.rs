@@ -723,10 +723,14 @@ fn devices_are_listed() {
 fn options_reach_the_client() {
     let answer = fuseline(&["devices", "--client-option", "cpu_device_count"]).ends_with(2);
     assert!(answer.err.contains("NAME=VALUE"), "{}", answer.err);
+    let answer = fuseline(&["devices", "--client-option", "visible_devices:list=0"]).ends_with(2);
+    assert!(answer.err.contains("bool, int, ints, float or string"), "{}", answer.err);
     if has_plugin() {
-        let option = ["devices", "--json", "--client-option", "cpu_device_count=3"];
-        let document = fuseline(&option).ends_with(0).json();
-        assert_eq!(document["devices"].as_array().map(Vec::len), Some(3));
+        for option in ["cpu_device_count=3", "cpu_device_count:int=3"] {
+            let document = fuseline(&["devices", "--json", "--client-option", option]).ends_with(0).json();
+            assert_eq!(document["devices"].as_array().map(Vec::len), Some(3));
+        }
+        fuseline(&["devices", "--client-option", "cpu_device_count:ints=3"]).ends_with(1);
     }
 }
 
