@@ -254,8 +254,8 @@ impl CertificateKey {
                 "device" => {
                     value.split_once(' ').map_or(value, |(_, kind)| kind).clone_into(&mut key.device_kind)
                 }
-                // Neither changes what an op computes; the versions are in the lowering's digest.
-                "client options" | "threads" | "fuseline" | "formats" => {}
+                // None changes what an op computes; the versions are in the lowering's digest.
+                "client options" | "topology" | "threads" | "fuseline" | "formats" => {}
                 name if name.starts_with("plugin's ") => {}
                 name if name == "architecture" || name.starts_with("processor ") => {
                     processor += &format!("{name}={value}\n");

@@ -6,9 +6,9 @@
 //!
 //! Invariant:
 //! - COMPILER-1: a device that is present and the same device as a target
-//!   ([`fuseline_pjrt::Topology`]) have
-//!   the same description, as far as the plugin reports the same of both. So what is compiled for
-//!   one is found by the other.
+//!   ([`fuseline_pjrt::Topology`]) have the same description, as far as the plugin reports the same
+//!   of both. So what is compiled for one is found by the other. Devices in topologies of other
+//!   shapes have other descriptions, where code depends on the shape.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use fuseline_fusion::limits::MAX_GRAPH_OPS;
 use fuseline_fusion::lower::{self, Aliases, Numerics, Target, Verified};
 use fuseline_fusion::op::Rounding;
 use fuseline_fusion::{Body, DTypeSet, OpCode, Signature};
-use fuseline_pjrt::{Client, CompileOptions, Plugin, Topology};
+use fuseline_pjrt::{Client, CompileOptions, Plugin, Topology, Value};
 
 use super::capabilities::{Capabilities, base_options, check_user_flags};
 use super::compiler_flags::{COMPILER_FLAGS, CompilerFlag, FlagUsage};
@@ -49,7 +49,10 @@ const WINDOW_SUM: usize = 2;
 pub struct Machine {
     plugin: Plugin,
     platform: String,
-    version: String,
+    /// The version of the platform. `None` where a topology reports something else than a client.
+    version: Option<String>,
+    /// The place of the devices in their topology. `None` where code does not depend on that.
+    topology: Option<String>,
     /// Id and kind of the device of each replica; at least one.
     devices: Vec<(i64, String)>,
     /// The number of threads that the plugin found when its client was created.
@@ -59,22 +62,28 @@ pub struct Machine {
 impl Machine {
     /// Devices that are present.
     pub(super) fn here(client: &Client, devices: &[fuseline_pjrt::Device]) -> Machine {
+        let platform = client.platform_name();
+        let attributes = devices.iter().map(|device| device.attributes().unwrap_or_default());
         Machine {
             plugin: client.plugin(),
-            platform: client.platform_name().to_owned(),
-            version: client.platform_version().to_owned(),
+            platform: platform.to_owned(),
+            version: version(platform, client.platform_version()),
+            topology: topology(platform, client.devices().len(), attributes),
             devices: devices.iter().map(|device| (device.id(), device.kind().to_owned())).collect(),
             threads: threads(),
         }
     }
 
     /// `replicas` devices of a topology, from `first` on. `None` if it has too few.
-    pub fn of(topology: &Topology, first: usize, replicas: usize) -> Option<Machine> {
-        let devices = topology.devices().get(first..first.checked_add(replicas)?)?;
+    pub fn of(target: &Topology, first: usize, replicas: usize) -> Option<Machine> {
+        let devices = target.devices().get(first..first.checked_add(replicas)?)?;
+        let platform = target.platform_name();
+        let attributes = devices.iter().map(|device| device.attributes.clone());
         Some(Machine {
-            plugin: topology.plugin(),
-            platform: topology.platform_name().to_owned(),
-            version: topology.platform_version().to_owned(),
+            plugin: target.plugin(),
+            platform: platform.to_owned(),
+            version: version(platform, target.platform_version()),
+            topology: topology(platform, target.devices().len(), attributes),
             devices: devices.iter().map(|device| (device.id, device.kind.clone())).collect(),
             threads: threads(),
         })
@@ -95,11 +104,9 @@ impl Machine {
 
     /// The parts that capabilities depend on, by name.
     pub(super) fn parts(&self) -> Vec<(String, String)> {
-        let mut parts = vec![
-            ("platform".to_owned(), self.platform.clone()),
-            ("platform version".to_owned(), self.version.clone()),
-            ("PJRT version".to_owned(), self.plugin.api_version().to_string()),
-        ];
+        let mut parts = vec![("platform".to_owned(), self.platform.clone())];
+        parts.extend(self.version.iter().map(|version| ("platform version".to_owned(), version.clone())));
+        parts.push(("PJRT version".to_owned(), self.plugin.api_version().to_string()));
         for (id, kind) in &self.devices {
             parts.push(("device".to_owned(), format!("{id} {kind}")));
         }
@@ -114,6 +121,36 @@ impl Machine {
     fn is_host(&self) -> bool {
         !matches!(self.platform.as_str(), "cuda" | "rocm" | "sycl" | "tpu")
     }
+}
+
+/// The version of a platform, as far as a client and a topology report the same.
+///
+/// XLA's client for GPUs reports the version of the toolkit that the plugin was built with. The
+/// plugin's file identifies that. Its topology reports the kind of the device instead.
+fn version(platform: &str, version: &str) -> Option<String> {
+    (!matches!(platform, "cuda" | "rocm")).then(|| version.to_owned())
+}
+
+/// The place of devices in their topology: the number of all devices, and the coordinates of each.
+///
+/// XLA's clients for processors and GPUs compile for one device as for any other. Their topologies
+/// need not have as many devices as the client.
+fn topology(
+    platform: &str,
+    count: usize,
+    attributes: impl Iterator<Item = Vec<(String, Value)>>,
+) -> Option<String> {
+    const COORDINATES: [&str; 2] = ["coords", "core_on_chip"];
+    if matches!(platform, "cpu" | "cuda" | "rocm" | "sycl") {
+        return None;
+    }
+    let places = attributes.map(|attributes| {
+        let value = |name: &str| attributes.iter().find(|(given, _)| given == name);
+        let given = COORDINATES.iter().filter_map(|name| value(name));
+        given.map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
+    });
+    let places: Vec<String> = places.filter(|place| !place.is_empty()).collect();
+    Some(format!("{count} devices; {}", places.join("; ")))
 }
 
 /// How many threads can compute: the processors that the scheduler allows this thread, which XLA
@@ -256,10 +293,13 @@ impl Compiler {
 
     /// An injective description of everything that executables depend on.
     pub fn describe(&self) -> Vec<u8> {
-        let Machine { plugin, platform, version, devices, .. } = &self.machine;
+        let Machine { plugin, platform, version, topology, devices, .. } = &self.machine;
         let mut out = Writer::new();
         out.bytes(platform.as_bytes());
-        out.bytes(version.as_bytes());
+        // The platform decides whether there is one.
+        for part in [version, topology] {
+            out.bytes(part.as_deref().unwrap_or_default().as_bytes());
+        }
         let version = plugin.api_version();
         out.bytes(format!("{version:?}").as_bytes());
         let attributes = plugin.attributes();
@@ -284,14 +324,16 @@ impl Compiler {
     /// The same by name, for reports of what differs. A part that is longer than a line is replaced
     /// by its hash.
     pub(crate) fn parts(&self) -> Vec<(String, String)> {
-        let Machine { plugin, platform, version, devices, .. } = &self.machine;
-        let mut parts = vec![
-            ("platform".to_owned(), platform.clone()),
-            ("platform version".to_owned(), version.clone()),
+        let Machine { plugin, platform, version, topology, devices, .. } = &self.machine;
+        let mut parts = vec![("platform".to_owned(), platform.clone())];
+        for (name, value) in [("platform version", version), ("topology", topology)] {
+            parts.extend(value.iter().map(|value| (name.to_owned(), value.clone())));
+        }
+        parts.extend([
             ("PJRT version".to_owned(), plugin.api_version().to_string()),
             ("numerics".to_owned(), self.numerics.to_string()),
             ("subnormal numbers are zero in".to_owned(), self.target.flushed().to_string()),
-        ];
+        ]);
         for (name, value) in plugin.attributes() {
             parts.push((format!("plugin's {name}"), format!("{value:?}")));
         }
