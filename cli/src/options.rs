@@ -14,7 +14,7 @@ pub(crate) struct DeviceOptions {
     #[arg(long, value_name = "DEVICE", value_parser = device)]
     pub(crate) device: Option<DeviceChoice>,
     /// An option for the plugin's client, such as preallocate=false on CUDA; may be repeated.
-    /// NAME:TYPE=VALUE sets the type too: bool, int, ints (visible_devices:ints=0,1), float or string
+    /// NAME:TYPE=VALUE sets the type too: bool, int, ints (visible_devices:ints=0,1), float, string
     #[arg(long = "client-option", value_name = "NAME=VALUE", value_parser = client_option)]
     pub(crate) options: Vec<(String, Value)>,
 }
