@@ -54,8 +54,8 @@ impl EngineConfig {
         self
     }
 
-    /// Sets an option of the plugin's client, such as `cpu_device_count`. Default: on XLA's CPU
-    /// plugin as many devices as are needed, elsewhere the plugin's own choice.
+    /// Sets an option of the plugin's client, such as `cpu_device_count`. Default: on XLA's plugins
+    /// for CPUs and GPUs the devices that are needed, elsewhere the plugin's own choice.
     #[must_use]
     pub fn client_option(mut self, name: impl Into<String>, value: impl Into<Value>) -> EngineConfig {
         self.settings.client_options = self.settings.client_options.set(name, value);
@@ -63,6 +63,10 @@ impl EngineConfig {
     }
 
     /// Sets the index of the device to run on, among the client's addressable devices. Default: 0.
+    ///
+    /// On XLA's plugins for GPUs it counts the visible GPUs, or those of the option
+    /// `visible_devices`. Without this option the client has the engine's devices only, so their
+    /// ids count from 0.
     #[must_use]
     pub fn device(mut self, index: usize) -> EngineConfig {
         self.settings.device = index;

@@ -7,13 +7,13 @@ use fuseline_fusion::limits::MAX_REPLICAS;
 use fuseline_fusion::region::Mode;
 use fuseline_fusion::{Bytes, Site};
 use fuseline_runtime::internals::{
-    Device, EngineSetup, EngineShared, MIN_WEAK_SET, PerReplica, PjrtDevice, StreamShared, here, is_driving,
-    new_stream,
+    Device, EngineSetup, EngineShared, MIN_WEAK_SET, PjrtDevice, StreamShared, here, is_driving, new_stream,
 };
 use fuseline_runtime::{Capabilities, Counters, Error, Features, Result};
 use fuseline_sync::fork::is_forked;
 use fuseline_sync::{Mutex, Rank, WeakSet};
 
+use crate::client::start_devices;
 use crate::config::EngineConfig;
 use crate::pjrt::{self, Plugin, discover};
 use crate::stream::Stream;
@@ -64,26 +64,7 @@ impl Engine {
         Error::unless_forked(&Site::Unknown)?;
         check_replicas(&config)?;
         let plugin = open_plugin(&config)?;
-        let mut options = config.settings().client_options.clone();
-        let sets_count = options.values().iter().any(|(name, _)| name == "cpu_device_count");
-        if !sets_count && is_cpu_plugin(&plugin) {
-            // By default, XLA's CPU plugin creates several devices (4 on 2 cores). The threads of
-            // the unused ones would only compete for the cores.
-            options = options
-                .set("cpu_device_count", (config.settings().device + config.settings().replicas) as i64);
-        }
-        let client = plugin.client(&options)?;
-        let devices = client.addressable_devices();
-        let count = devices.len();
-        let (first, replicas) = (config.settings().device, config.settings().replicas);
-        let devices: PerReplica<pjrt::Device> = devices.into_iter().skip(first).take(replicas).collect();
-        if devices.len() < replicas {
-            let asked = match replicas {
-                1 => format!("device {first} was"),
-                _ => format!("{replicas} replicas from device {first} on were"),
-            };
-            return Err(Error::setup(format!("{asked} asked for, but the plugin has {count} devices here")));
-        }
+        let devices = start_devices(plugin, config.settings())?;
         let settings = config.settings().clone().on_device(true);
         let setup = EngineSetup::on_plugin(&settings);
         let device = PjrtDevice::new(devices, &settings.flags, settings.numerics, settings.left_out, &setup)?;
@@ -273,13 +254,6 @@ fn find_plugin() -> Result<Plugin> {
         sources.python = None;
     }
     discover::Discovery::look(&sources).first_usable().map_err(|none| Error::no_plugin(none.to_string()))
-}
-
-/// Whether a plugin is XLA's CPU backend. Only a client reports its platform, but the option that
-/// depends on this is needed to create the client. Other plugins reject options that they do not
-/// know.
-fn is_cpu_plugin(plugin: &Plugin) -> bool {
-    plugin.path().file_name().is_some_and(|name| name.to_string_lossy().contains("cpu"))
 }
 
 impl fmt::Debug for Engine {

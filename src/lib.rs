@@ -103,6 +103,7 @@
 
 pub mod aot;
 mod capture;
+mod client;
 mod config;
 mod creation;
 mod custom;

@@ -303,7 +303,8 @@ pub(crate) struct QualifyArgs {
     /// Only these ops, and no random programs; no certificate is written
     #[arg(long, value_name = "OP,OP", value_delimiter = ',', value_parser = op, conflicts_with = "output")]
     pub(crate) only: Vec<fuseline::OpCode>,
-    /// An option for the plugin's client, such as preallocate=false on CUDA; may be repeated
+    /// An option for the plugin's client, such as preallocate=false on CUDA; may be repeated.
+    /// NAME:TYPE=VALUE sets the type too: bool, int, ints (visible_devices:ints=0,1), float, string
     #[arg(long = "client-option", value_name = "NAME=VALUE", value_parser = client_option)]
     pub(crate) options: Vec<(String, fuseline::pjrt::Value)>,
     /// How many worker processes run at once [default: one per core, at most 8]
@@ -333,6 +334,9 @@ pub(crate) struct DevicesArgs {
     /// Print one JSON document
     #[arg(long)]
     pub(crate) json: bool,
+    /// Load the plugin in this process
+    #[arg(long, hide = true)]
+    pub(crate) here: bool,
     #[command(flatten)]
     pub(crate) place: DeviceOptions,
 }

@@ -1,16 +1,48 @@
 //! `fuseline devices`, and descriptions of clients and devices for other commands.
 
+use std::process::Command;
+
 use fuseline::pjrt::{Client, Device, MemoryStats};
 use serde_json::{Value, json};
 
 use crate::cli::DevicesArgs;
 use crate::device::{Watch, Watched};
 use crate::failure::Failure;
-use crate::options::Contract;
+use crate::options::{Contract, DeviceChoice};
 use crate::text::say;
 use crate::{Mode, Status};
 
 pub(crate) fn run(args: &DevicesArgs, out: &mut String) -> Result<Status, Failure> {
+    match &args.place.device {
+        Some(DeviceChoice::Reference) => list(args, out),
+        _ if args.here => list(args, out),
+        device => in_a_child(device.as_ref()),
+    }
+}
+
+/// Lists the devices in a process of its own, with the same output, because a plugin may end its
+/// process when its client starts.
+fn in_a_child(device: Option<&DeviceChoice>) -> Result<Status, Failure> {
+    let program = std::env::current_exe().map_err(Failure::run)?;
+    let mut command = Command::new(program);
+    command.args(std::env::args_os().skip(1)).arg("--here");
+    let status = command.status().map_err(Failure::run)?;
+    match status.code() {
+        Some(0) => Ok(Status::Good),
+        Some(_) => Ok(Status::Bad),
+        None => {
+            let plugin = match device {
+                Some(DeviceChoice::Plugin(path)) => path.display().to_string(),
+                _ => "the plugin".to_owned(),
+            };
+            Err(Failure::Run(format!(
+                "{plugin} crashed its process ({status}); `fuseline doctor` shows why, as far as the plugin tells"
+            )))
+        }
+    }
+}
+
+fn list(args: &DevicesArgs, out: &mut String) -> Result<Status, Failure> {
     let watched = Watched::afresh(&args.place, Contract::default(), Mode::Fused, Watch::default())?;
     let document = match watched.engine.pjrt_device() {
         Some(device) => client_json(device.client()),

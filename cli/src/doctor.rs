@@ -82,34 +82,12 @@ fn words(discovery: &Discovery, findings: &[Finding], chosen: Option<usize>, nam
             say!(out, "   {note}");
         }
         for (index, finding) in findings.iter().enumerate().filter(|(_, f)| f.candidate.source == source) {
-            say!(out, "   {}", finding.file());
-            if !finding.is_usable() {
-                say!(out, "     cannot be used: {}", finding.answer["problem"].as_str().unwrap_or_default());
-                say!(out, "     what to do: {}", finding.answer["advice"].as_str().unwrap_or_default());
-                continue;
-            }
-            let client = &finding.answer["client"];
             let verdict = match (chosen, named) {
                 (Some(chosen), _) if chosen == index => "usable, and chosen",
                 (_, true) => "usable, but another plugin was named",
                 _ => "usable, but an earlier one is chosen",
             };
-            say!(out, "     {verdict}");
-            let word = |key: &str| client[key].as_str().unwrap_or_default();
-            // The version of XLA's CPU platform is just its name.
-            let version = Some(word("platform_version")).filter(|version| *version != word("platform"));
-            let version = version.map(|version| format!(" ({version})")).unwrap_or_default();
-            say!(out, "     platform {}{version}, API {}", word("platform"), word("api_version"));
-            for note in client["notes"].as_array().into_iter().flatten() {
-                say!(out, "     note: {}", note.as_str().unwrap_or_default());
-            }
-            device_words(client, "     ", out);
-            let extensions: Vec<&str> =
-                client["extensions"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-            if !extensions.is_empty() {
-                say!(out, "     extensions: {}", extensions.join(", "));
-            }
-            capability_words(&finding.answer["capabilities"], "     ", out);
+            finding_words(finding, verdict, out);
         }
     }
     say!(out);
@@ -141,6 +119,38 @@ fn words(discovery: &Discovery, findings: &[Finding], chosen: Option<usize>, nam
             }
         }
     }
+}
+
+/// What the probe found, or why it found nothing. `verdict` is for a usable plugin.
+fn finding_words(finding: &Finding, verdict: &str, out: &mut String) {
+    say!(out, "   {}", finding.file());
+    if !finding.is_usable() {
+        say!(out, "     cannot be used: {}", finding.answer["problem"].as_str().unwrap_or_default());
+        let output = finding.answer["output"].as_array().into_iter().flatten();
+        for (number, line) in output.filter_map(Value::as_str).enumerate() {
+            let lead = if number == 0 { "its output: " } else { "            " };
+            say!(out, "     {lead}{line}");
+        }
+        say!(out, "     what to do: {}", finding.answer["advice"].as_str().unwrap_or_default());
+        return;
+    }
+    let client = &finding.answer["client"];
+    say!(out, "     {verdict}");
+    let word = |key: &str| client[key].as_str().unwrap_or_default();
+    // The version of XLA's CPU platform is just its name.
+    let version = Some(word("platform_version")).filter(|version| *version != word("platform"));
+    let version = version.map(|version| format!(" ({version})")).unwrap_or_default();
+    say!(out, "     platform {}{version}, API {}", word("platform"), word("api_version"));
+    for note in client["notes"].as_array().into_iter().flatten() {
+        say!(out, "     note: {}", note.as_str().unwrap_or_default());
+    }
+    device_words(client, "     ", out);
+    let extensions: Vec<&str> =
+        client["extensions"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    if !extensions.is_empty() {
+        say!(out, "     extensions: {}", extensions.join(", "));
+    }
+    capability_words(&finding.answer["capabilities"], "     ", out);
 }
 
 fn json(discovery: &Discovery, findings: &[Finding], chosen: Option<usize>, good: bool) -> Value {

@@ -19,7 +19,7 @@ mod import;
 mod load;
 mod ops;
 mod options;
-mod plugin_logging;
+mod plugin_environment;
 mod probe;
 mod qualify;
 mod region_history;
@@ -57,7 +57,7 @@ fn main() -> ExitCode {
         }
     };
     if cli.command.loads_plugin() {
-        plugin_logging::hush_plugins();
+        plugin_environment::prepare_for_plugins();
     }
     let mut out = String::new();
     let outcome = dispatch(&cli.command, &mut out);

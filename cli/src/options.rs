@@ -13,7 +13,8 @@ pub(crate) struct DeviceOptions {
     /// `reference`, or the path of a PJRT plugin [default: the first that is found, see `doctor`]
     #[arg(long, value_name = "DEVICE", value_parser = device)]
     pub(crate) device: Option<DeviceChoice>,
-    /// An option for the plugin's client, such as preallocate=false on CUDA; may be repeated
+    /// An option for the plugin's client, such as preallocate=false on CUDA; may be repeated.
+    /// NAME:TYPE=VALUE sets the type too: bool, int, ints (visible_devices:ints=0,1), float, string
     #[arg(long = "client-option", value_name = "NAME=VALUE", value_parser = client_option)]
     pub(crate) options: Vec<(String, Value)>,
 }
@@ -87,13 +88,26 @@ impl From<ModeChoice> for Mode {
     }
 }
 
-/// Parses a client option: a number or a boolean if it looks like one, otherwise text.
+/// The types of options on the command line.
+const TYPES: &str = "bool, int, ints, float or string";
+
+/// Parses a client option. `NAME=VALUE` is a boolean or a number if it looks like one, otherwise
+/// text. `NAME:TYPE=VALUE` has the type that is named.
 pub(crate) fn client_option(text: &str) -> Result<(String, Value), String> {
-    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE or NAME:TYPE=VALUE")?;
+    let (name, ty) = name.split_once(':').map_or((name, None), |(name, ty)| (name, Some(ty)));
     if name.is_empty() {
-        return Err("expected NAME=VALUE".to_owned());
+        return Err("expected NAME=VALUE or NAME:TYPE=VALUE".to_owned());
     }
-    let value = if let Ok(truth) = value.parse() {
+    let value = match ty {
+        Some(ty) => typed(ty, value)?,
+        None => untyped(value),
+    };
+    Ok((name.to_owned(), value))
+}
+
+fn untyped(value: &str) -> Value {
+    if let Ok(truth) = value.parse() {
         Value::Bool(truth)
     } else if let Ok(number) = value.parse() {
         Value::Int(number)
@@ -101,6 +115,71 @@ pub(crate) fn client_option(text: &str) -> Result<(String, Value), String> {
         Value::Float(number)
     } else {
         Value::String(value.to_owned())
-    };
-    Ok((name.to_owned(), value))
+    }
+}
+
+fn typed(ty: &str, value: &str) -> Result<Value, String> {
+    let wrong = |what: &str| format!("`{value}` is not {what}");
+    match ty {
+        "bool" => value.parse().map(Value::Bool).map_err(|_| wrong("true or false")),
+        "int" => value.parse().map(Value::Int).map_err(|_| wrong("an integer")),
+        "ints" if value.is_empty() => Ok(Value::IntList(Vec::new())),
+        "ints" => {
+            let numbers: Result<_, _> = value.split(',').map(|number| number.trim().parse()).collect();
+            numbers.map(Value::IntList).map_err(|_| wrong("a list of integers with commas between them"))
+        }
+        "float" => value.parse().map(Value::Float).map_err(|_| wrong("a number")),
+        "string" => Ok(Value::String(value.to_owned())),
+        _ => Err(format!("`{ty}` is no type of options; expected {TYPES}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(text: &str) -> Value {
+        let (name, value) = client_option(text).expect("an option");
+        assert_eq!(name, "name");
+        value
+    }
+
+    #[test]
+    fn values_have_the_type_that_they_look_like() {
+        assert_eq!(value("name=true"), Value::Bool(true));
+        assert_eq!(value("name=-3"), Value::Int(-3));
+        assert_eq!(value("name=0.5"), Value::Float(0.5));
+        assert_eq!(value("name=0,1"), Value::from("0,1"));
+        assert_eq!(value("name="), Value::from(""));
+        assert_eq!(value("name=a:int=b"), Value::from("a:int=b"));
+    }
+
+    #[test]
+    fn a_type_that_is_named_counts() {
+        assert_eq!(value("name:bool=false"), Value::Bool(false));
+        assert_eq!(value("name:int=7"), Value::Int(7));
+        assert_eq!(value("name:ints=0"), Value::IntList(vec![0]));
+        assert_eq!(value("name:ints=0, 1,-2"), Value::IntList(vec![0, 1, -2]));
+        assert_eq!(value("name:ints="), Value::IntList(Vec::new()));
+        assert_eq!(value("name:float=1"), Value::Float(1.0));
+        assert_eq!(value("name:string=1"), Value::from("1"));
+        assert_eq!(value("name:string=a=b:c"), Value::from("a=b:c"));
+    }
+
+    #[test]
+    fn what_is_no_option_is_refused() {
+        for (text, words) in [
+            ("name", "NAME=VALUE"),
+            ("=1", "NAME=VALUE"),
+            (":int=1", "NAME=VALUE"),
+            ("name:int=1.5", "`1.5` is not an integer"),
+            ("name:ints=0;1", "is not a list of integers"),
+            ("name:float=much", "is not a number"),
+            ("name:bool=1", "is not true or false"),
+            ("name:list=1", "`list` is no type of options; expected bool, int, ints, float or string"),
+        ] {
+            let error = client_option(text).expect_err(text);
+            assert!(error.contains(words), "{text}: {error}");
+        }
+    }
 }

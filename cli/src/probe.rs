@@ -40,9 +40,9 @@ fn look(path: &Path, smoke: bool) -> Value {
         match EngineConfig::new().interpret_cold_regions(false).quick_compiles(false).plugin(path).build() {
             Ok(engine) => engine,
             Err(error) => {
-                let advice = "check that the device is present, that its driver is loaded, and that \
-                          no other process uses it";
-                return unusable(format!("{} could not start a client: {error}", path.display()), advice);
+                let problem = format!("{} could not start a client: {error}", path.display());
+                let advice = start_advice(&problem);
+                return unusable(problem, advice);
             }
         };
     let Some(device) = engine.pjrt_device() else {
@@ -92,30 +92,41 @@ pub(crate) fn advice(fault: &OpenFault) -> &'static str {
             "reinstall the plugin; if that does not help, report the problem to its developers"
         }
         OpenFault::Version { .. } => "install a plugin of another version",
-        OpenFault::Initialise(_) => {
-            "check that the device is present, that its driver is loaded, and that no other process uses it"
-        }
+        OpenFault::Initialise(error) => start_advice(&error.to_string()),
         _ => "choose another plugin",
     }
 }
 
+/// Advice about a plugin that cannot start, by its message.
+fn start_advice(message: &str) -> &'static str {
+    if message.contains("lockfile") {
+        // libtpu's file, which one process at a time may have.
+        return "end the other process that uses this library, or wait for its end; if there is none, remove the \
+                file `libtpu_lockfile` in the folder for temporary files";
+    }
+    "check that the device is present, that its driver is loaded, and that no other process uses it"
+}
+
 /// Probes a plugin in a process of its own.
 pub(crate) fn ask(path: &Path, smoke: bool) -> Value {
-    let failed = |problem: String| {
-        let advice =
-            "run `fuseline devices --device` with TF_CPP_MIN_LOG_LEVEL=0 to see what the plugin prints";
-        json!({"usable": false, "problem": problem, "advice": advice})
+    let failed = |problem: String, output: &str| {
+        let advice = format!(
+            "check that the device is present and that its driver is loaded; `fuseline devices --device {}` \
+             with TF_CPP_MIN_LOG_LEVEL=0 shows everything that the plugin prints",
+            path.display()
+        );
+        json!({"usable": false, "problem": problem, "advice": advice, "output": telling_lines(output)})
     };
     let program = match std::env::current_exe() {
         Ok(program) => program,
-        Err(error) => return failed(format!("cannot find the path of this program: {error}")),
+        Err(error) => return failed(format!("cannot find the path of this program: {error}"), ""),
     };
     let mut command = Command::new(program);
     command.arg("probe").args(smoke.then_some("--smoke")).arg("--").arg(path);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = match command.spawn() {
         Ok(child) => child,
-        Err(error) => return failed(format!("cannot start a process: {error}")),
+        Err(error) => return failed(format!("cannot start a process: {error}"), ""),
     };
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let (ended, stdout, stderr) = std::thread::scope(|scope| {
@@ -129,12 +140,50 @@ pub(crate) fn ask(path: &Path, smoke: bool) -> Value {
         return answer;
     }
     let shown = path.display();
-    let last = stderr.lines().rev().find(|line| !line.trim().is_empty());
-    let last = last.map(|line| format!("; its last output: {}", line.trim())).unwrap_or_default();
-    match ended {
-        Some(status) => failed(format!("{shown} crashed its process ({status}){last}")),
-        None => failed(format!("{shown} did not answer within {} seconds{last}", LIMIT.as_secs())),
+    let problem = match ended {
+        Some(status) => format!("{shown} crashed its process ({status})"),
+        None => format!("{shown} did not answer within {} seconds", LIMIT.as_secs()),
+    };
+    // Some plugins log on standard output.
+    failed(problem, &format!("{stdout}\n{stderr}"))
+}
+
+/// The last lines of a plugin's output that name a cause, without repetitions, or the last line.
+/// Colors are removed, and long lines cut.
+fn telling_lines(output: &str) -> Vec<String> {
+    const MOST: usize = 5;
+    const LONGEST: usize = 300;
+    const CAUSES: [&str; 3] = ["fatal", "critical", "error"];
+    let lines: Vec<String> = output
+        .lines()
+        .map(|line| without_colors(line).trim().chars().take(LONGEST).collect())
+        .filter(|line: &String| !line.is_empty())
+        .collect();
+    let tells = |line: &&String| {
+        let line = line.to_lowercase();
+        CAUSES.iter().any(|cause| line.contains(cause))
+    };
+    let mut told: Vec<String> = Vec::new();
+    for line in lines.iter().rev().filter(tells) {
+        if told.len() < MOST && !told.contains(line) {
+            told.push(line.clone());
+        }
     }
+    if told.is_empty() {
+        told.extend(lines.last().cloned());
+    }
+    told.reverse();
+    told
+}
+
+/// A line without the control sequences of terminals that set colors: ESC, `[`, up to a letter.
+fn without_colors(line: &str) -> String {
+    let mut pieces = line.split("\u{1b}[");
+    let mut out = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        out += piece.find(|letter: char| letter.is_ascii_alphabetic()).map_or("", |end| &piece[end + 1..]);
+    }
+    out
 }
 
 fn read(from: Option<impl std::io::Read>) -> String {
@@ -159,4 +208,34 @@ fn wait(child: &mut std::process::Child) -> Option<std::process::ExitStatus> {
     drop(child.kill());
     drop(child.wait());
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lines_that_tell_the_cause_are_found() {
+        let output = "starting\n\u{1b}[31mTT_FATAL: no chips\u{1b}[0m\nbacktrace\n  frame 1\n\
+                      fatal runtime error: aborting\nError: x\nError: x\n\n";
+        assert_eq!(
+            telling_lines(output),
+            ["TT_FATAL: no chips", "fatal runtime error: aborting", "Error: x"]
+        );
+        let many: String = (0..9).map(|number| format!("CRITICAL {number}\nframe\n")).collect();
+        assert_eq!(
+            telling_lines(&many),
+            (4..9).map(|number| format!("CRITICAL {number}")).collect::<Vec<_>>()
+        );
+        assert_eq!(telling_lines("one\ntwo \n\n"), ["two"]);
+        assert_eq!(telling_lines(" \n"), [""; 0]);
+        assert_eq!(telling_lines(&format!("error {}", "ä".repeat(400)))[0].chars().count(), 300);
+    }
+
+    #[test]
+    fn a_lock_of_another_process_has_its_own_advice() {
+        let message = "ABORTED: Internal error when accessing libtpu multi-process lockfile.";
+        assert!(start_advice(message).contains("libtpu_lockfile"));
+        assert!(!start_advice("NOT_FOUND: no device").contains("lock"));
+    }
 }

@@ -59,12 +59,12 @@ unsafe impl Sync for Inner {}
 pub struct Extension {
     /// Number of the extension type in the C header.
     pub number: u32,
-    /// Name of the type, as of API 0.81; `None` for types added since.
+    /// Name of the type, as of API 0.114; `None` for types added since.
     pub name: Option<&'static str>,
 }
 
-/// Extension types by number, from the 0.81 header.
-const EXTENSIONS: [&str; 16] = [
+/// Extension types by number, from the 0.114 header.
+const EXTENSIONS: [&str; 25] = [
     "Gpu_Custom_Call",
     "Profiler",
     "Custom_Partitioner",
@@ -81,6 +81,15 @@ const EXTENSIONS: [&str; 16] = [
     "ExecutableMetadata",
     "Callback",
     "HostAllocator",
+    "TpuTopology",
+    "TpuExecutable",
+    "Megascale",
+    "Shardings",
+    "AbiVersion",
+    "Collectives",
+    "MultiSlice",
+    "HostMemoryAllocator",
+    "XlaTransform",
 ];
 
 /// Settings for opening an unusual plugin.

@@ -21,16 +21,18 @@ use super::error::{Code, Error, count_destroy, optional};
 use super::executable::{destroy, serialize};
 use super::options::CompileOptions;
 use super::plugin::Plugin;
-use super::value::Value;
+use super::value::{Value, read_named_values};
 
 /// A device of a [`Topology`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct TargetDevice {
     /// Its id within the topology.
     pub id: i64,
     /// Name of its kind: `TPU v5 lite`, `NVIDIA H100 80GB HBM3`.
     pub kind: String,
+    /// The plugin's attributes of the device, such as coordinates in a mesh. Empty if it has none.
+    pub attributes: Vec<(String, Value)>,
 }
 
 /// Devices that a plugin can compile for. Clones are the same topology.
@@ -143,7 +145,15 @@ impl RawTopology {
                 unsafe { call!(api, PJRT_DeviceDescription_Kind_Args { device_description: description }) }?;
             // SAFETY: holds because the kind lives as long as the topology.
             let kind = unsafe { text(out.device_kind, out.device_kind_size) };
-            Ok(TargetDevice { id, kind })
+            // SAFETY: holds because the description lives as long as the topology.
+            let out = unsafe {
+                call!(api, PJRT_DeviceDescription_Attributes_Args { device_description: description })
+            };
+            let attributes = optional(out)?.map_or_else(Vec::new, |out| {
+                // SAFETY: holds because the list lives as long as the topology.
+                unsafe { read_named_values(out.attributes, out.num_attributes) }
+            });
+            Ok(TargetDevice { id, kind, attributes })
         };
         descriptions.iter().map(device).collect()
     }

@@ -267,8 +267,8 @@ impl CertificateKey {
                 }
                 // A full qualification tries the ops with and without workarounds.
                 "workarounds left out" => {}
-                // Neither changes what an op computes; the versions are in the lowering's digest.
-                "client options" | "threads" | "fuseline" | "formats" => {}
+                // None changes what an op computes; the versions are in the lowering's digest.
+                "client options" | "topology" | "threads" | "fuseline" | "formats" => {}
                 name if name.starts_with("plugin's ") => {}
                 name if name == "architecture" || name.starts_with("processor ") => {
                     processor += &format!("{name}={value}\n");

@@ -23,6 +23,7 @@ use fuseline_runtime::{Error, Result};
 
 use super::warm::{check, gather, in_order};
 use super::{Environment, Manifest, Warmed};
+use crate::client::first_device;
 use crate::config::EngineConfig;
 use crate::engine::open_plugin;
 use crate::pjrt::{Topology, Value};
@@ -145,7 +146,7 @@ impl EngineConfig {
                 "the plugin {path} cannot compile for \"{name}\" without such a device on this machine: {error}"
             ))
         })?;
-        let (first, replicas) = (self.settings().device, self.settings().replicas);
+        let (first, replicas) = (first_device(&plugin, self.settings()), self.settings().replicas);
         let machine = Machine::of(&topology, first, replicas).ok_or_else(|| {
             let (name, count) = (topology.name(), topology.devices().len());
             Error::setup(format!(

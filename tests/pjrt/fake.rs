@@ -111,7 +111,7 @@ fn versions_that_do_not_fit_are_one_sentence() {
     let mut table = fake::table();
     table.pjrt_api_version.minor_version = 1_000;
     let newer = fake::open(table, &OpenOptions::new()).expect("newer is fine");
-    assert!(newer.version_notes()[0].contains("newer than 0.90"), "{:?}", newer.version_notes());
+    assert!(newer.version_notes()[0].contains("newer than 0.114"), "{:?}", newer.version_notes());
     let mut table = fake::table();
     table.pjrt_api_version.minor_version = 40;
     let older = fake::open(table, &OpenOptions::new()).expect("older is fine");

@@ -37,10 +37,14 @@ impl FakePlugin {
     /// Waits for exclusive access. Then there is no plan but the environment's, and all call counts
     /// are zero.
     pub(crate) fn alone() -> FakePlugin {
+        FakePlugin::alone_at(path())
+    }
+
+    /// The same for a copy of the plugin, which has plans and counts of its own.
+    pub(crate) fn alone_at(path: PathBuf) -> FakePlugin {
         static ALONE: Mutex<()> = Mutex::new(());
         // A failed test leaves no plan behind.
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let path = path();
         // SAFETY: it is this project's own library, and its initialization does nothing.
         let library = unsafe { Library::new(&path) }.expect("the library loads");
         let plugin = FakePlugin { library, path, _alone: alone };

@@ -632,8 +632,13 @@ fn the_doctor_says_what_is_wrong_and_what_to_do() {
 #[test]
 fn the_doctor_survives_what_it_looks_at() {
     let folder = Folder::new("crash");
-    let source =
-        folder.file("crash.c", "__attribute__((constructor)) static void die(void) { __builtin_trap(); }\n");
+    let source = folder.file(
+        "crash.c",
+        "#include <stdio.h>\n#include <stdlib.h>\n\
+         __attribute__((constructor)) static void die(void) {\n\
+         fprintf(stderr, \"TT_FATAL: No chips\\nbacktrace\\nquery error %s\\nlast\\n\", \
+         getenv(\"TPU_SKIP_MDS_QUERY\"));\n__builtin_trap();\n}\n",
+    );
     let library = folder.0.join("crash.so");
     let compiler = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status();
     if !compiler.is_ok_and(|status| status.success()) {
@@ -641,8 +646,22 @@ fn the_doctor_survives_what_it_looks_at() {
         return;
     }
     let mut command = in_an_empty_world(&folder, &["doctor", "--device", library.to_str().expect("UTF-8")]);
+    command.env_remove("TPU_SKIP_MDS_QUERY");
     let answer = Answer::of(command.output().expect("the tool starts")).ends_with(1);
-    answer.says(&["1. explicit path\n", "crashed its process (signal:", "what to do:"]);
+    answer.says(&[
+        "1. explicit path\n",
+        "crashed its process (signal:",
+        "its output: TT_FATAL: No chips\n                 query error 1\n     what to do:",
+    ]);
+    // What the user sets is kept.
+    let asked = command.arg("--json").env("TPU_SKIP_MDS_QUERY", "0").output().expect("the tool starts");
+    let document = Answer::of(asked).ends_with(1).json();
+    assert_eq!(document["candidates"][0]["output"][1], "query error 0");
+    let mut command =
+        in_an_empty_world(&folder, &["devices", "--json", "--device", library.to_str().expect("UTF-8")]);
+    let answer = Answer::of(command.output().expect("the tool starts")).ends_with(1);
+    assert!(answer.err.contains("crash.so crashed its process (signal:"), "{}", answer.err);
+    assert_eq!(answer.json()["status"], "failed");
 }
 
 #[test]
@@ -704,10 +723,14 @@ fn devices_are_listed() {
 fn options_reach_the_client() {
     let answer = fuseline(&["devices", "--client-option", "cpu_device_count"]).ends_with(2);
     assert!(answer.err.contains("NAME=VALUE"), "{}", answer.err);
+    let answer = fuseline(&["devices", "--client-option", "visible_devices:list=0"]).ends_with(2);
+    assert!(answer.err.contains("bool, int, ints, float or string"), "{}", answer.err);
     if has_plugin() {
-        let option = ["devices", "--json", "--client-option", "cpu_device_count=3"];
-        let document = fuseline(&option).ends_with(0).json();
-        assert_eq!(document["devices"].as_array().map(Vec::len), Some(3));
+        for option in ["cpu_device_count=3", "cpu_device_count:int=3"] {
+            let document = fuseline(&["devices", "--json", "--client-option", option]).ends_with(0).json();
+            assert_eq!(document["devices"].as_array().map(Vec::len), Some(3));
+        }
+        fuseline(&["devices", "--client-option", "cpu_device_count:ints=3"]).ends_with(1);
     }
 }
 

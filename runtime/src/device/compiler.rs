@@ -6,9 +6,10 @@
 //!
 //! Invariant:
 //! - COMPILER-1: a device that is present and the same device as a target
-//!   ([`fuseline_pjrt::Topology`]) have
-//!   the same description, as far as the plugin reports the same of both, unless a qualification of
-//!   the device has left out workarounds. So what is compiled for one is found by the other.
+//!   ([`fuseline_pjrt::Topology`]) have the same description, as far as the plugin reports the same
+//!   of both, unless a qualification of the device has left out workarounds. So what is compiled for
+//!   one is found by the other. Devices in topologies of other shapes have other descriptions, where
+//!   code depends on the shape.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -176,10 +177,13 @@ impl Compiler {
 
     /// An injective description of everything that executables depend on.
     pub fn describe(&self) -> Vec<u8> {
-        let Machine { plugin, platform, version, devices, .. } = &self.machine;
+        let Machine { plugin, platform, version, topology, devices, .. } = &self.machine;
         let mut out = Writer::new();
         out.bytes(platform.as_bytes());
-        out.bytes(version.as_bytes());
+        // The platform decides whether there is one.
+        for part in [version, topology] {
+            out.bytes(part.as_deref().unwrap_or_default().as_bytes());
+        }
         let version = plugin.api_version();
         out.bytes(format!("{version:?}").as_bytes());
         let attributes = plugin.attributes();
@@ -205,15 +209,17 @@ impl Compiler {
     /// The same by name, for reports of what differs. A part that is longer than a line is replaced
     /// by its hash.
     pub(crate) fn parts(&self) -> Vec<(String, String)> {
-        let Machine { plugin, platform, version, devices, .. } = &self.machine;
-        let mut parts = vec![
-            ("platform".to_owned(), platform.clone()),
-            ("platform version".to_owned(), version.clone()),
+        let Machine { plugin, platform, version, topology, devices, .. } = &self.machine;
+        let mut parts = vec![("platform".to_owned(), platform.clone())];
+        for (name, value) in [("platform version", version), ("topology", topology)] {
+            parts.extend(value.iter().map(|value| (name.to_owned(), value.clone())));
+        }
+        parts.extend([
             ("PJRT version".to_owned(), plugin.api_version().to_string()),
             ("numerics".to_owned(), self.numerics.to_string()),
             ("subnormal numbers are zero in".to_owned(), self.target.flushed().to_string()),
             ("workarounds left out".to_owned(), self.target.left_out().to_string()),
-        ];
+        ]);
         for (name, value) in plugin.attributes() {
             parts.push((format!("plugin's {name}"), format!("{value:?}")));
         }

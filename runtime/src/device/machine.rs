@@ -1,6 +1,6 @@
 //! The devices that code is made for, present or not.
 
-use fuseline_pjrt::{Client, Plugin, Topology};
+use fuseline_pjrt::{Client, Plugin, Topology, Value};
 
 use crate::processor;
 
@@ -9,7 +9,10 @@ use crate::processor;
 pub struct Machine {
     pub(super) plugin: Plugin,
     pub(super) platform: String,
-    pub(super) version: String,
+    /// The version of the platform. `None` where a topology reports something else than a client.
+    pub(super) version: Option<String>,
+    /// The place of the devices in their topology. `None` where code does not depend on that.
+    pub(super) topology: Option<String>,
     /// Id and kind of the device of each replica; at least one.
     pub(super) devices: Vec<(i64, String)>,
     /// The number of threads that the plugin found when its client was created.
@@ -19,22 +22,28 @@ pub struct Machine {
 impl Machine {
     /// Devices that are present.
     pub(super) fn here(client: &Client, devices: &[fuseline_pjrt::Device]) -> Machine {
+        let platform = client.platform_name();
+        let attributes = devices.iter().map(|device| device.attributes().unwrap_or_default());
         Machine {
             plugin: client.plugin(),
-            platform: client.platform_name().to_owned(),
-            version: client.platform_version().to_owned(),
+            platform: platform.to_owned(),
+            version: version(platform, client.platform_version()),
+            topology: topology(platform, client.devices().len(), attributes),
             devices: devices.iter().map(|device| (device.id(), device.kind().to_owned())).collect(),
             threads: threads(),
         }
     }
 
     /// `replicas` devices of a topology, from `first` on. `None` if it has too few.
-    pub fn of(topology: &Topology, first: usize, replicas: usize) -> Option<Machine> {
-        let devices = topology.devices().get(first..first.checked_add(replicas)?)?;
+    pub fn of(target: &Topology, first: usize, replicas: usize) -> Option<Machine> {
+        let devices = target.devices().get(first..first.checked_add(replicas)?)?;
+        let platform = target.platform_name();
+        let attributes = devices.iter().map(|device| device.attributes.clone());
         Some(Machine {
-            plugin: topology.plugin(),
-            platform: topology.platform_name().to_owned(),
-            version: topology.platform_version().to_owned(),
+            plugin: target.plugin(),
+            platform: platform.to_owned(),
+            version: version(platform, target.platform_version()),
+            topology: topology(platform, target.devices().len(), attributes),
             devices: devices.iter().map(|device| (device.id, device.kind.clone())).collect(),
             threads: threads(),
         })
@@ -55,11 +64,9 @@ impl Machine {
 
     /// The parts that capabilities depend on, by name.
     pub(super) fn parts(&self) -> Vec<(String, String)> {
-        let mut parts = vec![
-            ("platform".to_owned(), self.platform.clone()),
-            ("platform version".to_owned(), self.version.clone()),
-            ("PJRT version".to_owned(), self.plugin.api_version().to_string()),
-        ];
+        let mut parts = vec![("platform".to_owned(), self.platform.clone())];
+        parts.extend(self.version.iter().map(|version| ("platform version".to_owned(), version.clone())));
+        parts.push(("PJRT version".to_owned(), self.plugin.api_version().to_string()));
         for (id, kind) in &self.devices {
             parts.push(("device".to_owned(), format!("{id} {kind}")));
         }
@@ -74,6 +81,36 @@ impl Machine {
     pub(super) fn is_host(&self) -> bool {
         !matches!(self.platform.as_str(), "cuda" | "rocm" | "sycl" | "tpu")
     }
+}
+
+/// The version of a platform, as far as a client and a topology report the same.
+///
+/// XLA's client for GPUs reports the version of the toolkit that the plugin was built with. The
+/// plugin's file identifies that. Its topology reports the kind of the device instead.
+fn version(platform: &str, version: &str) -> Option<String> {
+    (!matches!(platform, "cuda" | "rocm")).then(|| version.to_owned())
+}
+
+/// The place of devices in their topology: the number of all devices, and the coordinates of each.
+///
+/// XLA's clients for processors and GPUs compile for one device as for any other. Their topologies
+/// need not have as many devices as the client.
+fn topology(
+    platform: &str,
+    count: usize,
+    attributes: impl Iterator<Item = Vec<(String, Value)>>,
+) -> Option<String> {
+    const COORDINATES: [&str; 2] = ["coords", "core_on_chip"];
+    if matches!(platform, "cpu" | "cuda" | "rocm" | "sycl") {
+        return None;
+    }
+    let places = attributes.map(|attributes| {
+        let value = |name: &str| attributes.iter().find(|(given, _)| given == name);
+        let given = COORDINATES.iter().filter_map(|name| value(name));
+        given.map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
+    });
+    let places: Vec<String> = places.filter(|place| !place.is_empty()).collect();
+    Some(format!("{count} devices; {}", places.join("; ")))
 }
 
 /// How many threads can compute: the processors that the scheduler allows this thread, which XLA

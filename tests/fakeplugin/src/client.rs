@@ -9,7 +9,7 @@ use pjrt_sys::*;
 use prost::Message as _;
 
 use crate::event::Thread;
-use crate::plan::{Failure, UNIMPLEMENTED};
+use crate::plan::{FAILED_PRECONDITION, Failure, UNIMPLEMENTED};
 use crate::registry::{Handle, Kind, insert};
 
 /// A client. Its options set its name and the number of devices.
@@ -36,10 +36,47 @@ pub(crate) struct Topology {
 /// A device and its description.
 pub(crate) struct Device {
     pub(crate) index: usize,
+    /// Its number on the machine.
+    pub(crate) hardware: usize,
+    /// Its place in the topology, as attributes.
+    pub(crate) attributes: Attributes,
     /// Its client or topology.
     pub(crate) client: Handle,
     pub(crate) kind: String,
     pub(crate) words: String,
+}
+
+/// Attributes of a device: `coords`, its row and column.
+pub(crate) struct Attributes {
+    named: Box<[PJRT_NamedValue]>,
+    /// What they point to.
+    _coords: Box<[i64; 2]>,
+}
+
+// SAFETY: nobody changes what the pointers point to, and it lives as long as they.
+unsafe impl Send for Attributes {}
+// SAFETY: as above.
+unsafe impl Sync for Attributes {}
+
+impl Attributes {
+    fn at(coords: [i64; 2]) -> Attributes {
+        const NAME: &str = "coords";
+        let coords = Box::new(coords);
+        let mut value = PJRT_NamedValue {
+            struct_size: PJRT_NamedValue_STRUCT_SIZE as usize,
+            name: NAME.as_ptr().cast(),
+            name_size: NAME.len(),
+            type_: PJRT_NamedValue_Type_PJRT_NamedValue_kInt64List,
+            value_size: coords.len(),
+            ..Default::default()
+        };
+        value.__bindgen_anon_1.int64_array_value = coords.as_ptr();
+        Attributes { named: Box::new([value]), _coords: coords }
+    }
+
+    pub(crate) fn list(&self) -> &[PJRT_NamedValue] {
+        &self.named
+    }
 }
 
 /// The memory of a device.
@@ -57,6 +94,10 @@ struct Options {
     /// The kind of the devices; by default the platform.
     kind: Option<String>,
     devices: i64,
+    /// The numbers of those that a client has; by default all.
+    visible: Option<Vec<i64>>,
+    /// The number of devices in a row of the topology.
+    columns: i64,
     unknown_flags: UnknownFlags,
 }
 
@@ -101,14 +142,29 @@ impl Options {
             version: or("FUSELINE_FAKE_VERSION", "1"),
             kind: None,
             devices: 1,
+            visible: None,
+            columns: MOST,
             unknown_flags: UnknownFlags::parse(&or("FUSELINE_FAKE_UNKNOWN_FLAGS", "")),
         };
-        for option in unsafe { list(options, count) } {
+        let options = unsafe { list(options, count) };
+        let unknown = unsafe { unknown_options(options) };
+        for option in options {
             let name = unsafe { text(option.name, option.name_size) };
             let value = &option.__bindgen_anon_1;
             let is_text = option.type_ == PJRT_NamedValue_Type_PJRT_NamedValue_kString;
             let is_number = option.type_ == PJRT_NamedValue_Type_PJRT_NamedValue_kInt64;
+            let is_list = option.type_ == PJRT_NamedValue_Type_PJRT_NamedValue_kInt64List;
             match name.as_str() {
+                known if unknown.split(',').any(|name| name == known) => {
+                    return Err(Failure::invalid(format!("unknown option {name}, as planned")));
+                }
+                UNKNOWN_OPTIONS if is_text => {}
+                "columns" if is_number => read.columns = unsafe { value.int64_value },
+                // As in XLA's plugin for CUDA.
+                "visible_devices" if is_list => {
+                    let numbers = unsafe { list(value.int64_array_value, option.value_size) };
+                    read.visible = Some(numbers.to_vec());
+                }
                 "platform" if is_text => {
                     read.platform = unsafe { text(value.string_value, option.value_size) };
                 }
@@ -124,25 +180,50 @@ impl Options {
                 "kind" if is_text => read.kind = Some(unsafe { text(value.string_value, option.value_size) }),
                 _ => {
                     let text = format!(
-                        "unknown option {name}, or one of another type; there are platform, version, kind, devices, unknown_flags"
+                        "unknown option {name}, or one of another type; there are platform, version, kind, devices, \
+                         columns, visible_devices, unknown_flags, unknown_options"
                     );
                     return Err(Failure::invalid(text));
                 }
             }
         }
-        if (1..=MOST).contains(&read.devices) {
-            Ok(read)
-        } else {
-            Err(Failure::invalid(format!("{} devices; there can be 1 to {MOST}", read.devices)))
+        match (read.devices, read.columns) {
+            (1..=MOST, 1..=MOST) => Ok(read),
+            (devices, columns) => Err(Failure::invalid(format!(
+                "{devices} devices, {columns} in a row; there can be 1 to {MOST}"
+            ))),
         }
     }
+
+    /// The numbers of the devices that a client has.
+    fn numbers(&self) -> Vec<usize> {
+        let is_visible =
+            |number: &usize| self.visible.as_ref().is_none_or(|visible| visible.contains(&(*number as i64)));
+        (0..self.devices as usize).filter(is_visible).collect()
+    }
+}
+
+/// The option with names of options that are refused.
+const UNKNOWN_OPTIONS: &str = "unknown_options";
+
+unsafe fn unknown_options(options: &[PJRT_NamedValue]) -> String {
+    let is_it = |option: &&PJRT_NamedValue| unsafe { text(option.name, option.name_size) } == UNKNOWN_OPTIONS;
+    let is_text = |option: &&PJRT_NamedValue| option.type_ == PJRT_NamedValue_Type_PJRT_NamedValue_kString;
+    let found = options.iter().find(|option| is_it(option) && is_text(option));
+    found.map_or_else(String::new, |option| unsafe {
+        text(option.__bindgen_anon_1.string_value, option.value_size)
+    })
 }
 
 impl Client {
     /// Starts a client. The caller owns the handle.
     pub(crate) unsafe fn create(options: *const PJRT_NamedValue, count: usize) -> Result<Handle, Failure> {
-        let Options { platform, version, kind, devices, unknown_flags } =
-            unsafe { Options::read(options, count) }?;
+        let options = unsafe { Options::read(options, count) }?;
+        let (numbers, columns) = (options.numbers(), options.columns);
+        if numbers.is_empty() {
+            return Err(Failure::new(FAILED_PRECONDITION, "No visible devices."));
+        }
+        let Options { platform, version, kind, unknown_flags, .. } = options;
         let client = Arc::new(Client {
             platform: platform.clone(),
             version,
@@ -154,7 +235,7 @@ impl Client {
         });
         let handle = insert(Kind::Client, client.clone(), 0);
         let kind = kind.unwrap_or_else(|| platform.clone());
-        let devices = Device::several(devices as usize, handle, &platform, &kind);
+        let devices = Device::several(&numbers, columns, handle, &platform, &kind);
         let memory = |(index, device): (usize, &Handle)| {
             let memory = Memory { index, words: format!("memory of device {index}"), device: [*device] };
             insert(Kind::Memory, Arc::new(memory), handle)
@@ -186,14 +267,16 @@ impl Client {
 }
 
 impl Device {
-    /// Makes devices of a client or topology.
-    fn several(count: usize, owner: Handle, platform: &str, kind: &str) -> Vec<Handle> {
-        let device = |index: usize| {
+    /// Makes devices of a client or topology, which are numbered anew.
+    fn several(numbers: &[usize], columns: i64, owner: Handle, platform: &str, kind: &str) -> Vec<Handle> {
+        let device = |(index, &hardware): (usize, &usize)| {
             let words = format!("{platform} device {index}");
-            let device = Device { index, client: owner, kind: kind.to_owned(), words };
+            let attributes = Attributes::at([hardware as i64 / columns, hardware as i64 % columns]);
+            let kind = kind.to_owned();
+            let device = Device { index, hardware, attributes, client: owner, kind, words };
             insert(Kind::Device, Arc::new(device), owner)
         };
-        (0..count).map(device).collect()
+        numbers.iter().enumerate().map(device).collect()
     }
 }
 
@@ -205,7 +288,9 @@ impl Topology {
         options: *const PJRT_NamedValue,
         count: usize,
     ) -> Result<Handle, Failure> {
-        let Options { platform, version, kind, devices, .. } = unsafe { Options::read(options, count) }?;
+        let options = unsafe { Options::read(options, count) }?;
+        let (numbers, columns) = (options.numbers(), options.columns);
+        let Options { platform, version, kind, .. } = options;
         if platform == "cpu" {
             return Err(Failure::new(UNIMPLEMENTED, "Topology not supported for CPU compilation."));
         }
@@ -214,7 +299,7 @@ impl Topology {
         }
         let topology = Arc::new(Topology { platform: platform.clone(), version, devices: OnceLock::new() });
         let handle = insert(Kind::Topology, topology.clone(), 0);
-        let devices = Device::several(devices as usize, handle, &platform, name);
+        let devices = Device::several(&numbers, columns, handle, &platform, name);
         topology.devices.set(devices).expect("it was just made");
         Ok(handle)
     }

@@ -270,9 +270,10 @@ functions! {
         args.process_index = 0;
     }
     DeviceDescription_Attributes(args: PJRT_DeviceDescription_Attributes_Args) {
-        let _device = held!("PJRT_DeviceDescription_Attributes", Device, Device, args.device_description);
-        args.attributes = std::ptr::null();
-        args.num_attributes = 0;
+        let device = held!("PJRT_DeviceDescription_Attributes", Device, Device, args.device_description);
+        // The list lives as long as the device.
+        args.attributes = device.attributes.list().as_ptr();
+        args.num_attributes = device.attributes.list().len();
     }
     DeviceDescription_Kind(args: PJRT_DeviceDescription_Kind_Args) {
         let device = held!("PJRT_DeviceDescription_Kind", Device, Device, args.device_description);
@@ -293,7 +294,7 @@ functions! {
         args.is_addressable = true;
     }
     Device_LocalHardwareId(args: PJRT_Device_LocalHardwareId_Args) {
-        args.local_hardware_id = held!("PJRT_Device_LocalHardwareId", Device, Device, args.device).index as i32;
+        args.local_hardware_id = held!("PJRT_Device_LocalHardwareId", Device, Device, args.device).hardware as i32;
     }
     Device_AddressableMemories(args: PJRT_Device_AddressableMemories_Args) {
         let device = held!("PJRT_Device_AddressableMemories", Device, Device, args.device);

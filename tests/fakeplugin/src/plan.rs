@@ -34,6 +34,7 @@ impl Failure {
 
 pub(crate) const INVALID_ARGUMENT: u32 = 3;
 pub(crate) const RESOURCE_EXHAUSTED: u32 = 8;
+pub(crate) const FAILED_PRECONDITION: u32 = 9;
 pub(crate) const UNIMPLEMENTED: u32 = 12;
 pub(crate) const INTERNAL: u32 = 13;
 pub(crate) const DATA_LOSS: u32 = 15;

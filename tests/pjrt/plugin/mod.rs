@@ -6,6 +6,7 @@
 
 mod callbacks;
 mod capabilities;
+mod clients;
 mod compiles;
 mod conformance;
 mod crash;

@@ -57,21 +57,24 @@ fn a_run_elsewhere_finds_what_was_compiled_for_it() {
     let manifest = manifest(&plugin, root.path());
     let there = || on(&plugin, "v5 lite").disk_cache(place(root.path()));
     plugin.reset();
+    let clients = plugin.created("client");
     let mut told = 0;
     let first = there().warm_cache_for(&target("v5 lite"), &manifest, |_, _| told += 1).unwrap();
     assert!(first.iter().all(|one| matches!(one, Warmed::Compiled(_))) && told == 2, "{first:?}");
-    assert_eq!((plugin.calls(COMPILE_FOR), plugin.calls(COMPILE), plugin.created("client")), (2, 0, 1));
+    // One more compile asks about flags.
+    assert_eq!((plugin.calls(COMPILE_FOR), plugin.calls(COMPILE)), (3, 0));
+    assert_eq!(plugin.created("client"), clients);
     let second = there().warm_cache_for(&target("v5 lite"), &manifest, |_, _| ()).unwrap();
     assert_eq!(second, [Warmed::Present, Warmed::Present]);
-    assert_eq!(plugin.calls(COMPILE_FOR), 2);
+    assert_eq!(plugin.calls(COMPILE_FOR), 4);
     plugin.assert_clean();
-    // There, nothing may be compiled.
+    // There, nothing may be compiled, apart from the question about flags.
     let engine = there().cache_only(true).build().unwrap();
     let here = engine.cache_environment().unwrap();
     assert_eq!(here, there().cache_environment_for(&target("v5 lite")).unwrap());
     assert!(here.parts().all(|(name, _)| !name.starts_with("processor") && name != "threads"), "{here:?}");
     is_right(&program(&engine).unwrap());
-    assert_eq!((engine.counters().loads, plugin.calls(COMPILE)), (2, 0));
+    assert_eq!((engine.counters().loads, plugin.calls(COMPILE)), (2, 1));
     drop(engine);
     // On devices of another kind it is a miss, with the reason.
     let engine = on(&plugin, "v4").disk_cache(place(root.path())).cache_only(true).build().unwrap();
@@ -114,13 +117,14 @@ fn one_that_does_not_compile_fails_no_other() {
     let manifest = manifest(&plugin, root.path());
     let there = || on(&plugin, "v5").disk_cache(place(root.path()));
     let compiled = || there().warm_cache_for(&target("v5"), &manifest, |_, _| ()).unwrap();
-    plugin.plan(&format!("{COMPILE_FOR}@1 = fail(INTERNAL, \"no registers left\"); Executable_Serialize@1 = fail(UNIMPLEMENTED, \"none\")"));
+    // The first compile asks about flags.
+    plugin.plan(&format!("{COMPILE_FOR}@2 = fail(INTERNAL, \"no registers left\"); Executable_Serialize@2 = fail(UNIMPLEMENTED, \"none\")"));
     let outcome = compiled();
     let failed =
         |words: &str| outcome.iter().any(|one| matches!(one, Warmed::Failed(why) if why.contains(words)));
     assert!(failed("no registers left") && failed("none"), "{outcome:?}");
     plugin.reset();
-    plugin.plan(&format!("{COMPILE_FOR}@1 = null"));
+    plugin.plan(&format!("{COMPILE_FOR}@2 = null"));
     let outcome = compiled();
     let count = outcome.iter().filter(|one| matches!(one, Warmed::Compiled(_))).count();
     assert_eq!(count, 1, "{outcome:?}");
@@ -145,5 +149,64 @@ fn a_plugin_without_the_functions_says_so() {
     let there = on(&plugin, "v5").disk_cache(place(root.path()));
     let error = words(there.warm_cache_for(&target("v5"), &manifest, |_, _| ()));
     assert!(error.contains("does not implement PJRT_TopologyDescription_Create"), "{error}");
+    plugin.assert_clean();
+}
+
+/// XLA's topology for GPUs reports the kind of the device as the version of its platform.
+#[test]
+fn the_version_of_a_gpu_platform_does_not_matter() {
+    let plugin = FakePlugin::alone();
+    let root = tempfile::tempdir().unwrap();
+    let manifest = manifest(&plugin, root.path());
+    let there = || {
+        let config = plugin.config().disk_cache(place(root.path()));
+        config
+            .client_option("platform", "cuda")
+            .client_option("kind", "H100")
+            .client_option("version", "cuda 13000")
+            .client_option("devices", 2)
+    };
+    let target = Target::new("H100").option("platform", "cuda").option("version", "NVIDIA H100");
+    let made = there().warm_cache_for(&target, &manifest, |_, _| ()).unwrap();
+    assert!(made.iter().all(|one| matches!(one, Warmed::Compiled(_))), "{made:?}");
+    let engine = there().cache_only(true).build().unwrap();
+    let here = engine.cache_environment().unwrap();
+    assert_eq!(here, there().cache_environment_for(&target).unwrap());
+    assert!(here.parts().all(|(name, _)| name != "platform version" && name != "topology"), "{here:?}");
+    is_right(&program(&engine).unwrap());
+    assert_eq!(engine.counters().loads, 2);
+    drop(engine);
+    plugin.assert_clean();
+}
+
+#[test]
+fn a_topology_of_another_shape_is_another_environment() {
+    let plugin = FakePlugin::alone();
+    let root = tempfile::tempdir().unwrap();
+    let there = |devices: i64, columns: i64| {
+        let config = on(&plugin, "v5").client_option("devices", devices).client_option("columns", columns);
+        config.device(1).disk_cache(place(root.path()))
+    };
+    let of = |devices: i64, columns: i64| target("v5").option("devices", devices).option("columns", columns);
+    let engine = there(4, 2).build().unwrap();
+    let here = engine.cache_environment().unwrap();
+    let elsewhere =
+        |devices: i64, columns: i64| there(4, 2).cache_environment_for(&of(devices, columns)).unwrap();
+    assert_eq!(here, elsewhere(4, 2));
+    let place = |shape: &str| ("topology", shape.to_owned());
+    let found =
+        here.parts().find(|(name, _)| *name == "topology").map(|(name, value)| (name, value.to_owned()));
+    assert_eq!(found, Some(place("4 devices; coords 0.1")));
+    for (devices, columns) in [(2, 2), (4, 1), (8, 2)] {
+        assert_ne!(here, elsewhere(devices, columns), "{devices} devices, {columns} in a row");
+    }
+    drop(engine);
+    // A plugin without the function tells the number of devices.
+    plugin.table("without PJRT_DeviceDescription_Attributes");
+    let engine = there(4, 2).build().unwrap();
+    assert_eq!(engine.cache_environment().unwrap(), elsewhere(4, 2));
+    assert_eq!(elsewhere(4, 2), elsewhere(4, 1));
+    assert_ne!(elsewhere(4, 2), elsewhere(2, 2));
+    drop(engine);
     plugin.assert_clean();
 }
