@@ -64,7 +64,7 @@ fn limit_for(file: &str, device: usize, replicas: usize) -> Option<Limit> {
     }
     // By default, XLA's CPU plugin creates several devices (4 on 2 cores). The threads of the
     // unused ones would only compete for the cores.
-    file.contains("cpu").then(|| Limit { name: "cpu_device_count", value: Value::Int(end), first: device })
+    file.contains("cpu").then_some(Limit { name: "cpu_device_count", value: Value::Int(end), first: device })
 }
 
 /// The devices from `first` on.
