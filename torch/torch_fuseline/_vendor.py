@@ -85,6 +85,11 @@ def check_name(torch):
     taken = [owner for owner in ("torch", "torch.Tensor") if hasattr(torch.Tensor if "." in owner else torch, NAME)]
     if taken:
         raise ImportError(f"torch-fuseline: the device cannot be named {NAME!r}: {taken[0]}.{NAME} exists")
+    try:
+        torch.device(NAME)
+    except RuntimeError:
+        return
+    raise ImportError(f"torch-fuseline: the device cannot be named {NAME!r}: PyTorch has such a device")
 
 
 def load():
