@@ -4,6 +4,7 @@ depends on if that is installed, otherwise with the default plugin."""
 import importlib.util
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -67,10 +68,13 @@ class Case(unittest.TestCase):
         cls.folder = pathlib.Path(folder.name)
         project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]
         install(cls.folder, project["name"], project["version"], project["entry-points"])
+        # The module without what an installation from source leaves next to it.
+        cls.source = cls.folder / "source"
+        shutil.copytree(EXAMPLE / "torch_acme", cls.source / "torch_acme")
 
     def program(self, text, *path, **variables):
         """Returns the output of a program in which the example is installed."""
-        done = run(text, *path, EXAMPLE, self.folder, **{**self.plugin, **variables})
+        done = run(text, *path, self.source, self.folder, **{**self.plugin, **variables})
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout.strip()
 
@@ -295,18 +299,18 @@ class Names(Case):
         # A vendor may have an entry point for PyTorch too, before or after that of torch-fuseline.
         for name in ("aaa", "zzz"):
             folder = self.other(name, **{"torch.backends": {name: "torch_fuseline:_autoload_entry"}})
-            done = run(USE, folder, EXAMPLE, **self.plugin)
+            done = run(USE, folder, self.source, **self.plugin)
             self.assertEqual((done.stdout.strip(), done.returncode), (f"{name}:0", 0), done.stderr)
 
     def test_of_two_vendors_the_user_chooses(self):
         beta = self.other("beta")
         for path in ((beta, self.folder), (self.folder, beta)):
-            why = self.refused(USE, *path, EXAMPLE)
+            why = self.refused(USE, *path, self.source)
             for part in ("acme of torch-acme", "beta of torch-beta", "FUSELINE_TORCH_VENDOR", "only one name"):
                 self.assertIn(part, why)
         for choice, name in (("acme", "acme"), ("beta", "beta"), ("fuseline", "fuseline"), ("gamma=torch_acme.device:DEVICE", "gamma")):
             self.assertEqual(self.program(USE, beta, FUSELINE_TORCH_VENDOR=choice), f"{name}:0")
-        why = self.refused(USE, EXAMPLE, self.folder, FUSELINE_TORCH_VENDOR="delta")
+        why = self.refused(USE, self.source, self.folder, FUSELINE_TORCH_VENDOR="delta")
         self.assertIn("FUSELINE_TORCH_VENDOR is delta, but there is no such vendor; installed: acme", why)
 
     def test_what_a_vendor_says_wrong_is_an_error(self):
