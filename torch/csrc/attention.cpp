@@ -16,6 +16,8 @@
 #include <cmath>
 #include <tuple>
 
+#include "storage.h"
+
 namespace {
 
 using at::Tensor;
@@ -40,7 +42,7 @@ using Backward = std::tuple<Tensor, Tensor, Tensor, Tensor>(const Tensor&, const
 std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor> attention(
     const Tensor& query, const Tensor& key, const Tensor& value, const std::optional<Tensor>& bias, double dropout, bool is_causal, bool,
     Scale scale) {
-  TORCH_CHECK(dropout == 0.0, "fuseline: fused attention does not support dropout");
+  TORCH_CHECK(dropout == 0.0, fuseline::device_name(), ": fused attention does not support dropout");
   static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("fuseline::attention", "").typed<Forward>();
   auto [out, weights] = op.call(query, key, value, bias, is_causal, scale_of(query, scale));
   // Unused results that other devices save. A graph saves every result, and an undefined tensor

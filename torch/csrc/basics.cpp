@@ -35,22 +35,22 @@ const c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
 at::Tensor empty(c10::IntArrayRef size, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
                  std::optional<c10::Device> device, std::optional<bool>, std::optional<c10::MemoryFormat> format) {
   if (device) check_device(*device);
-  TORCH_CHECK(!layout || *layout == c10::kStrided, "fuseline: the device supports only strided tensors");
+  TORCH_CHECK(!layout || *layout == c10::kStrided, device_name(), ": the device supports only strided tensors");
   return at::detail::empty_generic(size, allocator(), kKeys, c10::dtype_or_default(dtype), format);
 }
 
 at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride, std::optional<c10::ScalarType> dtype,
                          std::optional<c10::Layout> layout, std::optional<c10::Device> device, std::optional<bool>) {
   if (device) check_device(*device);
-  TORCH_CHECK(!layout || *layout == c10::kStrided, "fuseline: the device supports only strided tensors");
+  TORCH_CHECK(!layout || *layout == c10::kStrided, device_name(), ": the device supports only strided tensors");
   return at::detail::empty_strided_generic(size, stride, allocator(), kKeys, c10::dtype_or_default(dtype));
 }
 
 // Copies the elements of a tensor of the device to the CPU.
 at::Tensor download(const at::Tensor& tensor) {
   TORCH_CHECK(!is_decomposing() || replicas() == 1,
-              "fuseline: the op depends on data that only replica 0 would supply: compute it on "
-              "CPU tensors from torch.fuseline.per_replica");
+              device_name(), ": the op depends on data that only replica 0 would supply: compute it on "
+              "CPU tensors from torch.", device_name(), ".per_replica");
   at::Tensor cpu = at::empty(tensor.sizes(), tensor.options().device(c10::kCPU));
   if (tensor.numel() == 0) return cpu;
   // If the tensor is its whole storage, read the storage as it is: reading it as another type would
@@ -80,8 +80,8 @@ Value with_bits_of(const at::Tensor& tensor, Value value) {
 at::Tensor copy_elements(const at::Tensor& self, const at::Tensor& dst) {
   if (dst.numel() == 0) return dst;
   const CallSite site;
-  TORCH_CHECK(is_ours(self) || self.device().is_cpu(), "fuseline: cannot copy from the device ", self.device());
-  TORCH_CHECK(is_ours(dst) || dst.device().is_cpu(), "fuseline: cannot copy to the device ", dst.device());
+  TORCH_CHECK(is_ours(self) || self.device().is_cpu(), device_name(), ": cannot copy from the device ", self.device());
+  TORCH_CHECK(is_ours(dst) || dst.device().is_cpu(), device_name(), ": cannot copy to the device ", dst.device());
   at::assert_no_internal_overlap(dst);
   if (is_ours(self) && is_ours(dst)) at::assert_no_partial_overlap(dst, self);
   if (!is_ours(dst)) {
@@ -110,7 +110,7 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool) {
 
 at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& dst) {
   if (self.sizes() != dst.sizes()) {
-    TORCH_CHECK(is_ours(dst), "fuseline: a CPU tensor has different sizes than the tensor that is copied to it");
+    TORCH_CHECK(is_ours(dst), device_name(), ": a CPU tensor has different sizes than the tensor that is copied to it");
     set_sizes(dst, self.sizes());
   }
   return copy_from(self, dst, false);
@@ -164,7 +164,7 @@ bool equal(const at::Tensor& a, const at::Tensor& b) {
 at::Tensor& set_storage(at::Tensor& self, at::Storage source, int64_t offset, c10::IntArrayRef size, c10::IntArrayRef stride) {
   auto* impl = self.unsafeGetTensorImpl();
   TORCH_CHECK(source.device().type() == kDevice,
-              "fuseline: expected a storage on the device fuseline, but got one on ",
+              device_name(), ": expected a storage on the device ", device_name(), ", but got one on ",
               source.device());
   impl->set_storage_keep_dtype(source);
   impl->set_storage_offset(offset);

@@ -194,7 +194,7 @@ class Recorded final : public c10d::Work {
   }
   std::exception_ptr exception() const override {
     for (const auto& part : parts_) {
-      if (std::string error = part->error(); !error.empty()) return std::make_exception_ptr(std::runtime_error("fuseline: " + error));
+      if (std::string error = part->error(); !error.empty()) return std::make_exception_ptr(std::runtime_error(device_name() + ": " + error));
     }
     return nullptr;
   }
@@ -208,7 +208,7 @@ class Recorded final : public c10d::Work {
   bool wait(std::chrono::milliseconds timeout) override {
     if (waits_ || timeout != kNoTimeout) {
       for (const auto& part : parts_) {
-        TORCH_CHECK_WITH(DistBackendError, part->wait(timeout), "fuseline: ", c10d::opTypeToString(opType_), " took longer than ",
+        TORCH_CHECK_WITH(DistBackendError, part->wait(timeout), device_name(), ": ", c10d::opTypeToString(opType_), " took longer than ",
                          timeout.count(), " ms");
       }
     }

@@ -28,7 +28,7 @@ Type type_at(size_t op, bool is_result, size_t at) {
   for (int8_t one = 0; one < static_cast<int8_t>(c10::ScalarType::NumOptions); ++one)
     if (code_of(static_cast<c10::ScalarType>(one)) == type.dtype) found.dtype = static_cast<c10::ScalarType>(one);
   TORCH_CHECK(found.dtype != c10::ScalarType::Undefined,
-              "fuseline: a custom op has an element type that PyTorch lacks");
+              device_name(), ": a custom op has an element type that PyTorch lacks");
   return found;
 }
 
@@ -42,11 +42,11 @@ std::string words(c10::ScalarType dtype, c10::IntArrayRef dims) {
 std::vector<Type> results_of(int64_t op, at::TensorList operands) {
   size_t takes = 0, gives = 0;
   check(flt_custom_arity(static_cast<size_t>(op), &takes, &gives));
-  TORCH_CHECK(operands.size() == takes, "fuseline: the custom op takes ", takes, " tensors, not ", operands.size());
+  TORCH_CHECK(operands.size() == takes, device_name(), ": the custom op takes ", takes, " tensors, not ", operands.size());
   for (size_t at = 0; at < takes; ++at) {
     const Type wanted = type_at(op, false, at);
     const at::Tensor& given = operands[at];
-    TORCH_CHECK(given.scalar_type() == wanted.dtype && given.sizes() == c10::IntArrayRef(wanted.dims), "fuseline: operand ", at,
+    TORCH_CHECK(given.scalar_type() == wanted.dtype && given.sizes() == c10::IntArrayRef(wanted.dims), device_name(), ": operand ", at,
                 " of the custom op is ", words(wanted.dtype, wanted.dims), ", not ", words(given.scalar_type(), given.sizes()),
                 "; a module has fixed types");
   }
@@ -61,7 +61,7 @@ std::vector<at::Tensor> call(int64_t op, at::TensorList operands) {
   std::vector<Value> values, results(types.size());
   for (const at::Tensor& operand : operands) {
     TORCH_CHECK(is_ours(operand),
-                "fuseline: a custom op takes tensors on the device fuseline, not on ",
+                device_name(), ": a custom op takes tensors on the device ", device_name(), ", not on ",
                 operand.device());
     values.push_back(read(operand));
   }

@@ -93,7 +93,7 @@ struct Guard final : public c10::impl::DeviceGuardImplInterface {
   }
   double elapsedTime(void* from, void* to, const c10::DeviceIndex) const override {
     TORCH_CHECK(from != nullptr && to != nullptr,
-                "fuseline: record both events before you measure the time between them");
+                device_name(), ": record both events before you measure the time between them");
     double milliseconds = 0;
     check(flt_event_elapsed(*static_cast<uint64_t*>(from), *static_cast<uint64_t*>(to), &milliseconds));
     return milliseconds;
@@ -119,7 +119,7 @@ struct Generator final : public c10::GeneratorImpl {
   }
   void set_state(const c10::TensorImpl& state) override {
     TORCH_CHECK(state.device().is_cpu() && state.numel() == 16 && state.dtype() == caffe2::TypeMeta::Make<uint8_t>() && state.is_contiguous(),
-                "fuseline: the state of a generator must be a contiguous uint8 tensor of 16 elements on the CPU");
+                device_name(), ": the state of a generator must be a contiguous uint8 tensor of 16 elements on the CPU");
     uint64_t words[2];
     std::memcpy(words, state.data(), sizeof words);
     seed_ = words[0];
@@ -177,7 +177,7 @@ struct Hooks final : public at::PrivateUse1HooksInterface {
 
 void check_device(c10::Device device) {
   TORCH_CHECK(device.index() <= 0,
-              "fuseline: invalid device ordinal: there is only one device, fuseline:0, and no ",
+              device_name(), ": invalid device ordinal: there is only one device, ", device_name(), ":0, and no ",
               device);
 }
 
@@ -186,7 +186,7 @@ bool may_fall_back() { return fallbacks.load(std::memory_order_relaxed); }
 std::pair<uint64_t, uint64_t> next_random(std::optional<at::Generator> generator) {
   const at::Generator& used = generator && generator->defined() ? *generator : default_generator();
   auto* own = dynamic_cast<Generator*>(used.unsafeGetGeneratorImpl());
-  TORCH_CHECK(own != nullptr, "fuseline: expected a generator of the device fuseline, but got one of ", used.device());
+  TORCH_CHECK(own != nullptr, device_name(), ": expected a generator of the device ", device_name(), ", but got one of ", used.device());
   std::scoped_lock lock(own->mutex_);
   return {own->seed_, own->offset_++};
 }

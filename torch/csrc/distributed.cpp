@@ -68,7 +68,7 @@ struct Reduction {
     const bool is_right = asked != ReduceOp::UNUSED && (is_integer || !is_bitwise(asked)) && (is_sum || !c10::isComplexType(dtype)) &&
                           (is_number || (asked != ReduceOp::AVG && asked != ReduceOp::PREMUL_SUM)) &&
                           !(is_ordered && dtype == at::kUInt64);
-    TORCH_CHECK(is_right, "fuseline: ", name, ": elements of type ", dtype, " cannot be reduced by op number ", static_cast<int>(asked.op_),
+    TORCH_CHECK(is_right, device_name(), ": ", name, ": elements of type ", dtype, " cannot be reduced by op number ", static_cast<int>(asked.op_),
                 " of torch.distributed.ReduceOp");
   }
 
@@ -104,7 +104,7 @@ struct Reduction {
   at::Tensor operand(const at::Tensor& tensor) const {
     if (asked != ReduceOp::PREMUL_SUM) return tensor;
     auto* factor = dynamic_cast<c10d::PreMulSumSupplement*>(asked.supplement_.get());
-    TORCH_CHECK(factor != nullptr, "fuseline: ReduceOp.PREMUL_SUM needs a factor");
+    TORCH_CHECK(factor != nullptr, device_name(), ": ReduceOp.PREMUL_SUM needs a factor");
     at::AutoDispatchBelowADInplaceOrView no_gradient;
     const at::Tensor multiple = factor->tensor_factor.defined() ? at::mul(tensor, factor->tensor_factor.reshape({}))
                                                                 : at::mul(tensor, c10::Scalar(factor->double_factor));
@@ -122,12 +122,12 @@ struct Reduction {
 };
 
 const at::Tensor& only(const Tensors& tensors, const char* name) {
-  TORCH_CHECK(tensors.size() == 1, "fuseline: ", name, " takes one tensor on each rank, not ", tensors.size());
+  TORCH_CHECK(tensors.size() == 1, device_name(), ": ", name, " takes one tensor on each rank, not ", tensors.size());
   return tensors[0];
 }
 
 const Tensors& only(const std::vector<Tensors>& lists, const char* name) {
-  TORCH_CHECK(lists.size() == 1, "fuseline: ", name, " takes one list of tensors on each rank, not ", lists.size());
+  TORCH_CHECK(lists.size() == 1, device_name(), ": ", name, " takes one list of tensors on each rank, not ", lists.size());
   return lists[0];
 }
 
@@ -139,7 +139,7 @@ class Gloo final : public c10d::Backend {
       : Backend(gloo->getRank(), gloo->getSize()), gloo_(std::move(gloo)), thread_([this] { run(); }) {}
   ~Gloo() override { end(); }
 
-  const std::string getBackendName() const override { return "fuseline"; }
+  const std::string getBackendName() const override { return device_name(); }
   void shutdown() override { end(); }
   void abort() override { group_->break_off("the group was aborted"); }
   void setTimeout(std::chrono::milliseconds timeout) override {
@@ -148,7 +148,7 @@ class Gloo final : public c10d::Backend {
   }
   c10::intrusive_ptr<Options> getBackendOptions() override {
     std::scoped_lock lock(group_->mutex);
-    return c10::make_intrusive<Options>("fuseline", gloo_ ? gloo_->getBackendOptions()->timeout : kBackendDefaultTimeout);
+    return c10::make_intrusive<Options>(device_name(), gloo_ ? gloo_->getBackendOptions()->timeout : kBackendDefaultTimeout);
   }
   uint64_t getSequenceNumberForGroup() override { return number_; }
 
@@ -202,7 +202,7 @@ class Gloo final : public c10d::Backend {
                                            const c10d::AllgatherOptions& opts) override {
     const Tensors& results = only(outputs, "all_gather");
     const int64_t bytes = bytes_of(only(inputs, "all_gather"));
-    TORCH_CHECK(static_cast<int>(results.size()) == size_, "fuseline: all_gather: ", results.size(), " outputs for ", size_, " ranks");
+    TORCH_CHECK(static_cast<int>(results.size()) == size_, device_name(), ": all_gather: ", results.size(), " outputs for ", size_, " ranks");
     for (const at::Tensor& result : results) check_bytes("all_gather", result, bytes);
     return record("all_gather", OpType::ALLGATHER, inputs, results, gathered(opts, bytes));
   }
@@ -219,7 +219,7 @@ class Gloo final : public c10d::Backend {
 
   c10::intrusive_ptr<c10d::Work> allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                  const c10d::AllgatherOptions& opts) override {
-    TORCH_CHECK(outputs.size() == inputs.size(), "fuseline: all_gather_into_tensor needs as many outputs as inputs");
+    TORCH_CHECK(outputs.size() == inputs.size(), device_name(), ": all_gather_into_tensor needs as many outputs as inputs");
     return each(inputs.size(), OpType::ALLGATHER_INTO_TENSOR_COALESCED, outputs,
                 [&](size_t i) { return _allgather_base(outputs[i], inputs[i], opts); });
   }
@@ -229,7 +229,7 @@ class Gloo final : public c10d::Backend {
     Tensors all;
     for (const Tensors& list : outputs) {
       TORCH_CHECK(list.size() == inputs.size(),
-                  "fuseline: all_gather needs a list for each rank with as many tensors as there "
+                  device_name(), ": all_gather needs a list for each rank with as many tensors as there "
                   "are inputs");
       all.insert(all.end(), list.begin(), list.end());
     }
@@ -246,7 +246,7 @@ class Gloo final : public c10d::Backend {
     const bool is_root = opts.rootRank == rank_;
     const Tensors results = is_root ? only(outputs, "gather") : Tensors();
     const bool fits = !is_root || static_cast<int>(results.size()) == size_;
-    TORCH_CHECK(fits, "fuseline: gather: ", results.size(), " outputs for ", size_, " ranks");
+    TORCH_CHECK(fits, device_name(), ": gather: ", results.size(), " outputs for ", size_, " ranks");
     for (const at::Tensor& result : results) check_bytes("gather", result, bytes);
     return record("gather", OpType::GATHER, inputs, results, [opts, bytes, count = results.size()](c10d::Backend& gloo, Tensors operands) {
       Tensors data{as_bytes(operands[0])};
@@ -272,7 +272,7 @@ class Gloo final : public c10d::Backend {
     const int64_t bytes = bytes_of(only(outputs, "scatter"));
     const Tensors operands = opts.rootRank == rank_ ? only(inputs, "scatter") : Tensors();
     const bool fits = opts.rootRank != rank_ || static_cast<int>(operands.size()) == size_;
-    TORCH_CHECK(fits, "fuseline: scatter: ", operands.size(), " inputs for ", size_, " ranks");
+    TORCH_CHECK(fits, device_name(), ": scatter: ", operands.size(), " inputs for ", size_, " ranks");
     for (const at::Tensor& operand : operands) check_bytes("scatter", operand, bytes);
     return record("scatter", OpType::SCATTER, operands, outputs, [opts, bytes](c10d::Backend& gloo, Tensors operands) {
       Tensors data{empty_bytes(bytes)};
@@ -287,7 +287,7 @@ class Gloo final : public c10d::Backend {
                                                 const c10d::ReduceScatterOptions& opts) override {
     const at::Tensor& output = only(outputs, "reduce_scatter");
     Tensors operands = only(inputs, "reduce_scatter");
-    TORCH_CHECK(static_cast<int>(operands.size()) == size_, "fuseline: reduce_scatter: ", operands.size(), " inputs for ", size_, " ranks");
+    TORCH_CHECK(static_cast<int>(operands.size()) == size_, device_name(), ": reduce_scatter: ", operands.size(), " inputs for ", size_, " ranks");
     check_bytes("reduce_scatter", output, bytes_of(operands[rank_]));
     const Reduction reduction = reduced(output, opts.reduceOp, "reduce_scatter");
     // Parts may differ in size: this rank's part begins after those before it.
@@ -314,15 +314,15 @@ class Gloo final : public c10d::Backend {
 
   c10::intrusive_ptr<c10d::Work> reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                  const c10d::ReduceScatterOptions& opts) override {
-    TORCH_CHECK(outputs.size() == inputs.size(), "fuseline: reduce_scatter_tensor needs as many outputs as inputs");
+    TORCH_CHECK(outputs.size() == inputs.size(), device_name(), ": reduce_scatter_tensor needs as many outputs as inputs");
     return each(inputs.size(), OpType::REDUCE_SCATTER_TENSOR_COALESCED, outputs,
                 [&](size_t i) { return _reduce_scatter_base(outputs[i], inputs[i], opts); });
   }
 
   c10::intrusive_ptr<c10d::Work> alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
                                                std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& opts) override {
-    TORCH_CHECK(output.dim() > 0 && input.dim() > 0, "fuseline: all_to_all_single: a tensor has no first dimension to split");
-    TORCH_CHECK(output.scalar_type() == input.scalar_type(), "fuseline: all_to_all_single: input and output have different types");
+    TORCH_CHECK(output.dim() > 0 && input.dim() > 0, device_name(), ": all_to_all_single: a tensor has no first dimension to split");
+    TORCH_CHECK(output.scalar_type() == input.scalar_type(), device_name(), ": all_to_all_single: input and output have different types");
     // Rows of bytes.
     auto row = [](const at::Tensor& tensor) {
       int64_t bytes = static_cast<int64_t>(tensor.dtype().itemsize());
@@ -340,7 +340,7 @@ class Gloo final : public c10d::Backend {
 
   c10::intrusive_ptr<c10d::Work> alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) override {
     TORCH_CHECK(static_cast<int>(outputs.size()) == size_ && static_cast<int>(inputs.size()) == size_,
-                "fuseline: all_to_all needs one input and one output for each of the ", size_, " ranks");
+                device_name(), ": all_to_all needs one input and one output for each of the ", size_, " ranks");
     std::vector<int64_t> to, from;
     for (const at::Tensor& output : outputs) to.push_back(bytes_of(output));
     for (const at::Tensor& input : inputs) from.push_back(bytes_of(input));
@@ -403,7 +403,7 @@ class Gloo final : public c10d::Backend {
   }
 
   static void check_bytes(const char* name, const at::Tensor& tensor, int64_t bytes) {
-    TORCH_CHECK(bytes_of(tensor) == bytes, "fuseline: ", name, ": a tensor has ", bytes_of(tensor),
+    TORCH_CHECK(bytes_of(tensor) == bytes, device_name(), ": ", name, ": a tensor has ", bytes_of(tensor),
                 " bytes, but ", bytes, " are needed");
   }
 
@@ -460,22 +460,22 @@ class Gloo final : public c10d::Backend {
 c10::intrusive_ptr<c10d::Work> Gloo::record(const char* name, OpType type, const Tensors& operands, const Tensors& results, Start start,
                                             const std::optional<Tensors>& shown) {
   const CallSite site;
-  TORCH_CHECK(replicas() == 1, "fuseline: ", name, " between processes with ", replicas(),
+  TORCH_CHECK(replicas() == 1, device_name(), ": ", name, " between processes with ", replicas(),
               " replicas each would transfer only the data of replica 0: use the group of "
-              "torch.fuseline.replica_group(), or one replica per process");
+              "torch.", device_name(), ".replica_group(), or one replica per process");
   for (const Tensors* list : {&operands, &results}) {
     for (const at::Tensor& tensor : *list) {
-      TORCH_CHECK(is_ours(tensor), "fuseline: ", name,
-                  ": expected a tensor on the device fuseline, but got one on ", tensor.device(),
-                  "; init_process_group(\"cpu:gloo,fuseline:fuseline\") makes a group for both devices");
+      TORCH_CHECK(is_ours(tensor), device_name(), ": ", name,
+                  ": expected a tensor on the device ", device_name(), ", but got one on ", tensor.device(),
+                  "; init_process_group(\"cpu:gloo,", device_name(), ":", device_name(), "\") makes a group for both devices");
     }
   }
   std::scoped_lock one_at_a_time(recording_);
   {
     std::scoped_lock lock(group_->mutex);
-    TORCH_CHECK_WITH(DistBackendError, group_->broken.empty(), "fuseline: ", name,
+    TORCH_CHECK_WITH(DistBackendError, group_->broken.empty(), device_name(), ": ", name,
                      ": the group failed earlier: ", group_->broken);
-    TORCH_CHECK(!group_->is_ending, "fuseline: ", name, ": the group was shut down");
+    TORCH_CHECK(!group_->is_ending, device_name(), ": ", name, ": the group was shut down");
   }
   ++number_;
   auto call = std::make_shared<Call>();
@@ -490,7 +490,7 @@ c10::intrusive_ptr<c10d::Work> Gloo::record(const char* name, OpType type, const
   }
   call->missing = operands.size();
   for (size_t i = 0; i < results.size(); ++i) {
-    TORCH_CHECK(!results[i].is_conj() && !results[i].is_neg(), "fuseline: ", name,
+    TORCH_CHECK(!results[i].is_conj() && !results[i].is_neg(), device_name(), ": ", name,
                 ": a result must not be a conjugate or negative view");
     call->results.emplace_back(results[i].scalar_type(), results[i].sizes(), promised[i]);
   }

@@ -56,10 +56,10 @@ struct Input {
     Input input;
     input.view = View::of(tensor);
     TORCH_CHECK(tensor.layout() == c10::kStrided && !tensor.is_conj() && !tensor.is_neg(),
-                "fuseline: a graph input must be a strided tensor that is not a conjugate or negative view");
+                device_name(), ": a graph input must be a strided tensor that is not a conjugate or negative view");
     if (!is_ours(tensor)) {
       TORCH_CHECK(tensor.device().is_cpu(),
-                  "fuseline: a graph input must be on the CPU or on the device fuseline, not on ",
+                  device_name(), ": a graph input must be on the CPU or on the device ", device_name(), ", not on ",
                   tensor.device());
       input.kind = kHost;
       input.view.offset = 0;
@@ -142,7 +142,7 @@ std::atomic<uint64_t> next_recording{1};
 std::shared_ptr<Graph> find(int64_t number) {
   std::scoped_lock lock(graphs_mutex);
   const auto found = graphs.find(number);
-  TORCH_CHECK(found != graphs.end(), "fuseline: there is no graph ", number);
+  TORCH_CHECK(found != graphs.end(), device_name(), ": there is no graph ", number);
   return found->second;
 }
 
@@ -190,7 +190,7 @@ void graph_abort() {
 }
 
 std::vector<at::Tensor> graph_begin(int64_t number, std::vector<at::Tensor> inputs, std::vector<int64_t> numbers) {
-  TORCH_CHECK(!current, "fuseline: this thread is already recording a graph");
+  TORCH_CHECK(!current, device_name(), ": this thread is already recording a graph");
   auto next = std::make_unique<Recording>();
   next->graph = find(number);
   next->variant = std::make_shared<Variant>();
@@ -228,14 +228,14 @@ void end(Recording& recording, const std::vector<at::Tensor>& outputs) {
   std::vector<Value> returns;
   for (const at::Tensor& tensor : outputs) {
     TORCH_CHECK(tensor.defined() && !tensor.is_conj() && !tensor.is_neg(),
-                "fuseline: a graph cannot return an undefined tensor, or a conjugate or negative view");
+                device_name(), ": a graph cannot return an undefined tensor, or a conjugate or negative view");
     Output output;
     output.view = View::of(tensor);
     const Buf* buf = is_ours(tensor) ? &buf_of(tensor) : nullptr;
     if (buf == nullptr || buf->recording != fuseline::recording()) {
       output.constant = tensor;
     } else if (const auto found = inputs.find(buf); found != inputs.end()) {
-      TORCH_CHECK(variant.inputs[found->second].kind != Input::kHost, "fuseline: a graph cannot return a CPU tensor");
+      TORCH_CHECK(variant.inputs[found->second].kind != Input::kHost, device_name(), ": a graph cannot return a CPU tensor");
       output.input = found->second;
     } else {
       const auto [place, is_new] = made.emplace(buf, returns.size());
@@ -250,7 +250,7 @@ void end(Recording& recording, const std::vector<at::Tensor>& outputs) {
   for (size_t at = 0; at < recording.placeholders.size(); ++at) {
     Value now = read_storage(recording.placeholders[at]);
     if (is_same(now, recording.values[at])) continue;
-    TORCH_CHECK(variant.inputs[at].kind != Input::kHost, "fuseline: a graph cannot write to a CPU tensor");
+    TORCH_CHECK(variant.inputs[at].kind != Input::kHost, device_name(), ": a graph cannot write to a CPU tensor");
     const Buf& buf = buf_of(recording.placeholders[at]);
     variant.written.push_back(at);
     variant.made.push_back({buf.dtype, buf.dims});
@@ -262,7 +262,7 @@ void end(Recording& recording, const std::vector<at::Tensor>& outputs) {
 }
 
 void graph_end(std::vector<at::Tensor> outputs) {
-  TORCH_CHECK(current, "fuseline: this thread is not recording a graph");
+  TORCH_CHECK(current, device_name(), ": this thread is not recording a graph");
   try {
     end(*current, outputs);
     std::scoped_lock lock(current->graph->mutex);

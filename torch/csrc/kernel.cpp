@@ -66,14 +66,14 @@ enum class Form { Functional, InPlace, Out };
 
 void fall_back(const c10::OperatorHandle& op, Stack* stack, const std::string& why) {
   if (decompose(op, stack)) return;
-  TORCH_CHECK(recording() == 0, "fuseline: a graph cannot contain ", op.operator_name(),
+  TORCH_CHECK(recording() == 0, device_name(), ": a graph cannot contain ", op.operator_name(),
               ", which the CPU would compute (", why, ")");
-  TORCH_CHECK(may_fall_back(), "fuseline: ", op.operator_name(),
+  TORCH_CHECK(may_fall_back(), device_name(), ": ", op.operator_name(),
               " has no kernel for these arguments on this device (", why, "), and fallbacks to the CPU are off"
-              " (torch.fuseline.set_fallback(True) turns them on)");
-  TORCH_CHECK(replicas() == 1, "fuseline: ", op.operator_name(), " would be computed by the CPU (",
+              " (torch.", device_name(), ".set_fallback(True) turns them on)");
+  TORCH_CHECK(replicas() == 1, device_name(), ": ", op.operator_name(), " would be computed by the CPU (",
               why, "), with the data of only one of ",
-              replicas(), " replicas: compute it on CPU tensors from torch.fuseline.per_replica");
+              replicas(), " replicas: compute it on CPU tensors from torch.", device_name(), ".per_replica");
   fallbacks().add(c10::toString(op.operator_name()), why);
   // Random ops draw from a CPU generator that is seeded from the given one.
   const auto& args = op.schema().arguments();
@@ -456,7 +456,7 @@ const char* Kernel::record(const c10::OperatorHandle& op, Stack* stack) {
   for (const IValue& arg : given) {
     if (!is_known(arg)) return "a tensor has an unsupported layout or dtype, or an index is boolean";
     TORCH_CHECK(!arg.isTensor() || !arg.toTensor().defined() || is_ours(arg.toTensor()) || arg.toTensor().dim() == 0,
-                "Expected all tensors to be on the same device, but found at least two devices, fuseline:0 and ",
+                "Expected all tensors to be on the same device, but found at least two devices, ", device_name(), ":0 and ",
                 arg.toTensor().device(), "! (in ", op.operator_name(), ")");
   }
 
@@ -500,7 +500,7 @@ const char* Kernel::record(const c10::OperatorHandle& op, Stack* stack) {
     } else if (scalars_.converts(at) && arg.isScalar() && !outs->empty()) {
       passed.add_number(scalars_.convert(at, arg.toScalar(), (*outs)[0].dtype));
     } else if (is_generator_[at] && recording() != 0) {
-      TORCH_CHECK(arg.isNone(), "fuseline: a graph cannot draw from an explicit generator");
+      TORCH_CHECK(arg.isNone(), device_name(), ": a graph cannot draw from an explicit generator");
       passed.add(FLT_DRAW);
     } else if (is_generator_[at]) {
       const auto [seed, offset] = next_random(arg.isNone() ? std::nullopt : arg.toOptional<at::Generator>());
@@ -667,11 +667,11 @@ void register_kernels() {
   std::unordered_map<c10::OperatorName, int> done;
   for (const Row& row : rows()) {
     auto functional = dispatcher.findSchema({row.name, row.overload});
-    TORCH_CHECK(functional, "fuseline: this PyTorch has no ", row.name, ".", row.overload);
-    TORCH_CHECK(!has_composite_kernel(*functional), "fuseline: ", row.name, ".", row.overload, " is a composite op");
+    TORCH_CHECK(functional, device_name(), ": this PyTorch has no ", row.name, ".", row.overload);
+    TORCH_CHECK(!has_composite_kernel(*functional), device_name(), ": ", row.name, ".", row.overload, " is a composite op");
     const auto& schema = functional->schema();
     const bool is_functional = std::none_of(schema.arguments().begin(), schema.arguments().end(), is_written);
-    TORCH_CHECK(is_functional, "fuseline: ", row.name, ".", row.overload, " writes to its arguments");
+    TORCH_CHECK(is_functional, device_name(), ": ", row.name, ".", row.overload, " writes to its arguments");
     implement(*functional, row, Form::Functional, *functional, schema.arguments().size());
     for (const auto& op : all[row.name]) {
       const auto& other = op.schema();

@@ -9,6 +9,8 @@
 #include <torch/csrc/autograd/variable.h>
 #include <torch/library.h>
 
+#include "storage.h"
+
 namespace {
 
 // Like torch::autograd::VariableHooks::set_data, without its list of devices.
@@ -16,10 +18,10 @@ void set_data(const at::Tensor& self, const at::Tensor& source) {
   for (const at::Tensor* tensor : {&self, &source}) {
     const c10::Device device = tensor->device();
     TORCH_CHECK(device.is_cpu() || device.is_privateuseone(),
-                "fuseline: data must be on the CPU or on the device fuseline, not on ", device);
+                fuseline::device_name(), ": data must be on the CPU or on the device ", fuseline::device_name(), ", not on ", device);
   }
   TORCH_CHECK(!self.requires_grad() || torch::autograd::isDifferentiableType(source.scalar_type()),
-              "fuseline: the data of a tensor that requires gradients must have a floating point or complex dtype");
+              fuseline::device_name(), ": the data of a tensor that requires gradients must have a floating point or complex dtype");
   if (auto* meta = torch::autograd::impl::get_autograd_meta(self)) {
     std::scoped_lock lock(meta->mutex_);
     // Gradients of the old data go to the new device.

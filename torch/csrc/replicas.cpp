@@ -102,12 +102,12 @@ at::Tensor same_meta(const at::Tensor& self) { return at::empty(self.sizes(), se
 
 at::Tensor resized_meta(const at::Tensor& self, int64_t dim, bool is_whole) {
   std::vector<c10::SymInt> sizes = self.sym_sizes().vec();
-  TORCH_CHECK(0 <= dim && dim < self.dim(), "fuseline: dimension ", dim,
+  TORCH_CHECK(0 <= dim && dim < self.dim(), device_name(), ": dimension ", dim,
               " is out of range: the number of dimensions is ", self.dim());
   if (is_whole) {
     sizes[dim] = sizes[dim] * count();
   } else {
-    TORCH_CHECK(sizes[dim] % count() == 0, "fuseline: dimension ", dim, " has ", sizes[dim], " elements, which ", count(),
+    TORCH_CHECK(sizes[dim] % count() == 0, device_name(), ": dimension ", dim, " has ", sizes[dim], " elements, which ", count(),
                 " replicas cannot share equally: pad it or cut it to a multiple of ", count());
     sizes[dim] = sizes[dim] / count();
   }
@@ -143,9 +143,9 @@ TORCH_LIBRARY_IMPL(fuseline, Meta, m) {
 at::Tensor upload_each(const at::Tensor& parts) {
   const CallSite site;
   TORCH_CHECK(parts.dim() > 0 && parts.size(0) == count(),
-              "fuseline: the first dimension must have a part for each of the ", count(),
+              device_name(), ": the first dimension must have a part for each of the ", count(),
               " replicas, but the sizes are ", parts.sizes());
-  TORCH_CHECK(recording() == 0, "fuseline: a graph cannot upload data to replicas");
+  TORCH_CHECK(recording() == 0, device_name(), ": a graph cannot upload data to replicas");
   const at::Tensor data = parts.resolve_conj().resolve_neg().contiguous();
   const auto dims = data.sizes().slice(1);
   const FltType type = type_of(data.scalar_type(), dims);
@@ -159,7 +159,7 @@ at::Tensor upload_each(const at::Tensor& parts) {
 at::Tensor download_each(const at::Tensor& tensor) {
   const CallSite site;
   TORCH_CHECK(is_ours(tensor),
-              "fuseline: expected a replicated tensor on the device fuseline, but got one on ",
+              device_name(), ": expected a replicated tensor on the device ", device_name(), ", but got one on ",
               tensor.device());
   const at::Tensor plain = tensor.resolve_conj().resolve_neg();
   std::vector<int64_t> sizes = plain.sizes().vec();
@@ -173,10 +173,10 @@ at::Scalar agreed(const at::Tensor& tensor) {
   const at::Tensor each = download_each(tensor).reshape({-1});
   for (int64_t replica = 1; replica < each.numel(); ++replica) {
     TORCH_CHECK(each[replica].equal(each[0]),
-                "fuseline: the host reads an integer or boolean that is not the same on all "
+                device_name(), ": the host reads an integer or boolean that is not the same on all "
                 "replicas: ",
                 each[0].item(), " on replica 0 and ", each[replica].item(), " on replica ", replica,
-                ". torch.fuseline.per_replica returns all values; for a single one, combine them "
+                ". torch.", device_name(), ".per_replica returns all values; for a single one, combine them "
                 "first with all_reduce or unshard");
   }
   return each[0].item();
@@ -233,7 +233,7 @@ const char* combiner(const char* name, const at::Tensor& tensor, const ReduceOp&
     case ReduceOp::BXOR: how = is_integer ? "xor" : nullptr; break;
     default: break;
   }
-  TORCH_CHECK(how != nullptr, "fuseline: ", name, ": elements of type ", dtype, " of replicas cannot be reduced by op number ",
+  TORCH_CHECK(how != nullptr, device_name(), ": ", name, ": elements of type ", dtype, " of replicas cannot be reduced by op number ",
               static_cast<int>(op.op_), " of torch.distributed.ReduceOp");
   return how;
 }
@@ -248,9 +248,9 @@ class Replicas final : public c10d::Backend {
  public:
   Replicas() : Backend(0, static_cast<int>(count())) {}
 
-  const std::string getBackendName() const override { return "fuseline"; }
+  const std::string getBackendName() const override { return device_name(); }
   void setTimeout(std::chrono::milliseconds) override {}
-  c10::intrusive_ptr<Options> getBackendOptions() override { return c10::make_intrusive<Options>("fuseline"); }
+  c10::intrusive_ptr<Options> getBackendOptions() override { return c10::make_intrusive<Options>(device_name()); }
   uint64_t getSequenceNumberForGroup() override { return 0; }
 
   c10::intrusive_ptr<c10d::Work> broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override {
@@ -298,7 +298,7 @@ class Replicas final : public c10d::Backend {
 
   c10::intrusive_ptr<c10d::Work> allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                  const c10d::AllgatherOptions& opts) override {
-    TORCH_CHECK(outputs.size() == inputs.size(), "fuseline: all_gather_into_tensor needs as many outputs as inputs");
+    TORCH_CHECK(outputs.size() == inputs.size(), device_name(), ": all_gather_into_tensor needs as many outputs as inputs");
     for (size_t i = 0; i < inputs.size(); ++i) _allgather_base(outputs[i], inputs[i], opts);
     return done(OpType::ALLGATHER_INTO_TENSOR_COALESCED, outputs);
   }
@@ -316,7 +316,7 @@ class Replicas final : public c10d::Backend {
 
   c10::intrusive_ptr<c10d::Work> scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& opts) override {
     const Scope scope;
-    check_root("scatter", opts.rootRank, "broadcast and torch.fuseline.shard");
+    check_root("scatter", opts.rootRank, "broadcast and torch." + device_name() + ".shard");
     const at::Tensor& output = only(outputs, "scatter");
     const at::Tensor all = stacked(one_list(inputs, "scatter"), output, "scatter");
     output.copy_(own_chunk(of_replica(all, 0)).reshape(output.sizes()));
@@ -343,7 +343,7 @@ class Replicas final : public c10d::Backend {
 
   c10::intrusive_ptr<c10d::Work> reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                  const c10d::ReduceScatterOptions& opts) override {
-    TORCH_CHECK(outputs.size() == inputs.size(), "fuseline: reduce_scatter_tensor needs as many outputs as inputs");
+    TORCH_CHECK(outputs.size() == inputs.size(), device_name(), ": reduce_scatter_tensor needs as many outputs as inputs");
     for (size_t i = 0; i < inputs.size(); ++i) _reduce_scatter_base(outputs[i], inputs[i], opts);
     return done(OpType::REDUCE_SCATTER_TENSOR_COALESCED, outputs);
   }
@@ -354,10 +354,10 @@ class Replicas final : public c10d::Backend {
     check_pair("all_to_all_single", input, output, 1);
     for (const auto* splits : {&input_splits, &output_splits}) {
       const bool is_even = std::all_of(splits->begin(), splits->end(), [&](int64_t split) { return split == splits->front(); });
-      TORCH_CHECK(is_even, "fuseline: all_to_all_single: replicas exchange parts of equal sizes, not ", *splits,
+      TORCH_CHECK(is_even, device_name(), ": all_to_all_single: replicas exchange parts of equal sizes, not ", *splits,
                   ": pad them to the largest, or use a group of processes");
     }
-    TORCH_CHECK(input.dim() > 0 && input.size(0) % size_ == 0, "fuseline: all_to_all_single: ", size_,
+    TORCH_CHECK(input.dim() > 0 && input.size(0) % size_ == 0, device_name(), ": all_to_all_single: ", size_,
                 " replicas must divide the first dimension evenly, but the sizes are ", input.sizes());
     output.copy_(all_to_all(input.reshape({size_, input.numel() / size_})).reshape(output.sizes()));
     return done(OpType::ALLTOALL_BASE, {output});
@@ -365,7 +365,7 @@ class Replicas final : public c10d::Backend {
 
   c10::intrusive_ptr<c10d::Work> alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions&) override {
     const Scope scope;
-    TORCH_CHECK(!outputs.empty(), "fuseline: all_to_all needs at least one output");
+    TORCH_CHECK(!outputs.empty(), device_name(), ": all_to_all needs at least one output");
     give(outputs, all_to_all(stacked(inputs, outputs[0], "all_to_all")), "all_to_all");
     return done(OpType::ALLTOALL, outputs);
   }
@@ -385,19 +385,19 @@ class Replicas final : public c10d::Backend {
   static c10::intrusive_ptr<c10d::Work> done(OpType type, Tensors results) { return c10::make_intrusive<Done>(type, std::move(results)); }
 
   static void check_ours(const at::Tensor& tensor, const char* name) {
-    TORCH_CHECK(is_ours(tensor), "fuseline: ", name,
-                " of replicas takes tensors on the device fuseline, not on ", tensor.device());
+    TORCH_CHECK(is_ours(tensor), device_name(), ": ", name,
+                " of replicas takes tensors on the device ", device_name(), ", not on ", tensor.device());
   }
 
   static const at::Tensor& only(const Tensors& tensors, const char* name) {
-    TORCH_CHECK(tensors.size() == 1, "fuseline: ", name, " takes one tensor, not ", tensors.size());
+    TORCH_CHECK(tensors.size() == 1, device_name(), ": ", name, " takes one tensor, not ", tensors.size());
     check_ours(tensors[0], name);
     return tensors[0];
   }
 
   const Tensors& one_list(const std::vector<Tensors>& lists, const char* name) const {
     const size_t found = lists.size() == 1 ? lists[0].size() : 0;
-    TORCH_CHECK(found == replicas(), "fuseline: ", name, ": expected a list of ", size_,
+    TORCH_CHECK(found == replicas(), device_name(), ": ", name, ": expected a list of ", size_,
                 " tensors, one for each replica, but got ", found);
     return lists[0];
   }
@@ -406,26 +406,26 @@ class Replicas final : public c10d::Backend {
   static void check_pair(const char* name, const at::Tensor& less, const at::Tensor& more, int64_t times) {
     check_ours(less, name);
     check_ours(more, name);
-    TORCH_CHECK(less.scalar_type() == more.scalar_type(), "fuseline: ", name, ": input and output have different types");
-    TORCH_CHECK(less.numel() * times == more.numel(), "fuseline: ", name, ": a tensor has ",
+    TORCH_CHECK(less.scalar_type() == more.scalar_type(), device_name(), ": ", name, ": input and output have different types");
+    TORCH_CHECK(less.numel() * times == more.numel(), device_name(), ": ", name, ": a tensor has ",
                 more.numel(), " elements, but ",
                 less.numel() * times, " are needed");
   }
 
   int64_t source(const char* name, int64_t rank) const {
-    TORCH_CHECK(0 <= rank && rank < size_, "fuseline: ", name, ": there are replicas 0 to ",
+    TORCH_CHECK(0 <= rank && rank < size_, device_name(), ": ", name, ": there are replicas 0 to ",
                 size_ - 1, ", but no replica ", rank);
     return rank;
   }
 
   // Only rank 0, which is the program's rank, can have the list.
-  static void check_root(const char* name, int64_t root, const char* instead) {
-    TORCH_CHECK(root == 0, "fuseline: ", name, ": replica ", root,
+  static void check_root(const char* name, int64_t root, const std::string& instead) {
+    TORCH_CHECK(root == 0, device_name(), ": ", name, ": replica ", root,
                 " has no list of its own, because the program has rank 0: use ", instead);
   }
 
   [[noreturn]] static void no_pairs(const char* name) {
-    TORCH_CHECK(false, "fuseline: ", name,
+    TORCH_CHECK(false, device_name(), ": ", name,
                 ": all replicas run the same program, so two of them cannot communicate without "
                 "the others: use all_to_all_single,"
                 " broadcast, or one process per device");
@@ -436,17 +436,17 @@ class Replicas final : public c10d::Backend {
 
   // The list as one tensor. Each part has the sizes of `like`.
   at::Tensor stacked(const Tensors& list, const at::Tensor& like, const char* name) const {
-    TORCH_CHECK(list.size() == replicas(), "fuseline: ", name, ": ", list.size(), " inputs for ", size_, " replicas");
+    TORCH_CHECK(list.size() == replicas(), device_name(), ": ", name, ": ", list.size(), " inputs for ", size_, " replicas");
     for (const at::Tensor& part : list) {
       check_ours(part, name);
-      TORCH_CHECK(part.sizes() == like.sizes() && part.scalar_type() == like.scalar_type(), "fuseline: ", name,
+      TORCH_CHECK(part.sizes() == like.sizes() && part.scalar_type() == like.scalar_type(), device_name(), ": ", name,
                   ": replicas exchange tensors of one type and of equal sizes, not ", part.sizes(), " and ", like.sizes());
     }
     return at::stack(list);
   }
 
   void give(const Tensors& outputs, const at::Tensor& all, const char* name) const {
-    TORCH_CHECK(outputs.size() == replicas(), "fuseline: ", name, ": ", outputs.size(), " outputs for ", size_, " replicas");
+    TORCH_CHECK(outputs.size() == replicas(), device_name(), ": ", name, ": ", outputs.size(), " outputs for ", size_, " replicas");
     for (size_t i = 0; i < outputs.size(); ++i) {
       check_pair(name, outputs[i], all, size_);
       outputs[i].copy_(all.select(0, static_cast<int64_t>(i)).reshape(outputs[i].sizes()));

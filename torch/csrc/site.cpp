@@ -38,7 +38,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "engine.h"
+#include "storage.h"
 
 namespace fuseline {
 namespace {
@@ -284,7 +284,7 @@ std::atomic<int> way{kOff};
 const Place* unnamed() {
   static const Place* place = [] {
     std::scoped_lock lock(mutex);
-    return place_of("an unknown line (torch.fuseline.call_sites(True) records lines)");
+    return place_of("an unknown line (torch." + device_name() + ".call_sites(True) records lines)");
   }();
   return place;
 }

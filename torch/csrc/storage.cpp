@@ -29,9 +29,9 @@ void raise_last(FltStatus status) {
   if (status == FLT_FAILED || status == FLT_OUT_OF_RANGE) want_sites();
   std::string message = last_message();
   TORCH_CHECK(status != FLT_WRONG, message);
-  TORCH_CHECK_NOT_IMPLEMENTED(status != FLT_UNSUPPORTED, "fuseline: ", message);
-  TORCH_CHECK_INDEX(status != FLT_OUT_OF_RANGE, "fuseline: ", message);
-  TORCH_CHECK(false, "fuseline: ", message);
+  TORCH_CHECK_NOT_IMPLEMENTED(status != FLT_UNSUPPORTED, device_name(), ": ", message);
+  TORCH_CHECK_INDEX(status != FLT_OUT_OF_RANGE, device_name(), ": ", message);
+  TORCH_CHECK(false, device_name(), ": ", message);
 }
 
 void check(FltStatus status) {
@@ -64,7 +64,7 @@ uint32_t code_of(c10::ScalarType dtype) {
 }
 
 FltType type_of(c10::ScalarType dtype, c10::IntArrayRef dims) {
-  TORCH_CHECK_NOT_IMPLEMENTED(code_of(dtype) != 0, "fuseline: there are no tensors of type ", dtype, " on this device");
+  TORCH_CHECK_NOT_IMPLEMENTED(code_of(dtype) != 0, device_name(), ": there are no tensors of type ", dtype, " on this device");
   return FltType{code_of(dtype), static_cast<uint32_t>(dims.size()), dims.data()};
 }
 
@@ -187,7 +187,7 @@ Buf& buf_of(c10::StorageImpl* storage) {
   if (C10_LIKELY(data.get_deleter() == &delete_buf)) return *static_cast<Buf*>(data.get_context());
   Buf* buf = buf_at(data.get());
   // Fake tensors have the device but no data.
-  TORCH_CHECK(buf != nullptr, "fuseline: expected a tensor with data, but got one without, such as a fake tensor");
+  TORCH_CHECK(buf != nullptr, device_name(), ": expected a tensor with data, but got one without, such as a fake tensor");
   return *buf;
 }
 
@@ -287,7 +287,7 @@ Value read_storage(const at::Tensor& tensor) {
   Buf& buf = buf_of(tensor);
   std::scoped_lock lock(buf.mutex);
   const Value& value = base_of(buf, tensor);
-  TORCH_CHECK(buf.dtype == tensor.scalar_type(), "fuseline: a storage with elements of type ",
+  TORCH_CHECK(buf.dtype == tensor.scalar_type(), device_name(), ": a storage with elements of type ",
               buf.dtype, " cannot be read as ",
               tensor.scalar_type());
   return value.another();
@@ -326,7 +326,7 @@ void write(const at::Tensor& tensor, Value value) {
   if (const auto few = without_repeats(tensor, value)) return write(*few, std::move(value));
   Buf& buf = buf_of(tensor);
   TORCH_CHECK(recording() == 0 || buf.recording == recording(),
-              "fuseline: a graph writes to a tensor that is not one of its inputs");
+              device_name(), ": a graph writes to a tensor that is not one of its inputs");
   std::scoped_lock lock(buf.mutex);
   if (covers(buf, tensor)) {
     buf.value = std::move(value);
@@ -366,7 +366,7 @@ Value upload(const at::Tensor& cpu) {
 }
 
 void resize_storage(c10::StorageImpl* storage, size_t bytes) {
-  TORCH_CHECK(is_own(storage), "fuseline: a storage made from a data pointer cannot be resized");
+  TORCH_CHECK(is_own(storage), device_name(), ": a storage made from a data pointer cannot be resized");
   Buf& buf = buf_of(storage);
   std::scoped_lock lock(buf.mutex);
   const auto more = static_cast<int64_t>(bytes) - static_cast<int64_t>(buf.bytes);
@@ -400,7 +400,7 @@ void warn_of_troubles() {
   check(flt_warnings());
   std::istringstream lines(last_message());
   for (std::string line; std::getline(lines, line);)
-    TORCH_WARN("fuseline: ", line, " (torch.fuseline.explain() lists later ones)");
+    TORCH_WARN(device_name(), ": ", line, " (torch.", device_name(), ".explain() lists later ones)");
 }
 
 }  // namespace fuseline

@@ -22,16 +22,21 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Allocator.h>
+#include <c10/core/DeviceType.h>
 #include <c10/core/Storage.h>
 #include <c10/util/SmallVector.h>
 
 #include <mutex>
+#include <string>
 
 #include "engine.h"
 
 namespace fuseline {
 
 constexpr c10::DeviceType kDevice = c10::DeviceType::PrivateUse1;
+
+// The device string: `fuseline`, or the name that a vendor gave it.
+inline std::string device_name() { return c10::get_privateuse1_backend(); }
 
 // A reference to a value, or none.
 class Value {

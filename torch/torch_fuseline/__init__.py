@@ -1,9 +1,9 @@
 """PyTorch's device ``fuseline``: eager ops are recorded, fused, compiled by XLA and run on a PJRT
 device.
 
-Importing this module registers the device as ``torch.fuseline``. The entry point ``torch.backends``
-imports the installed package with ``import torch``, so ``torch.ones(3, device="fuseline")`` needs
-no further import.
+Importing this module registers the device as ``torch.fuseline``, or under the name that a vendor's
+package gives it (``_vendor.py``). The entry point ``torch.backends`` imports the installed package
+with ``import torch``, so ``torch.ones(3, device="fuseline")`` needs no further import.
 """
 
 import ctypes
@@ -28,7 +28,7 @@ else:
 # Unless this is set before they are loaded, XLA's plugins log every client on standard error.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
 
-from . import _device_checks, _ending, _exchange, _random, _sites  # noqa: E402
+from . import _device_checks, _ending, _exchange, _random, _sites, _vendor  # noqa: E402
 from ._library import check as _check, message as _message, shim as _shim, text as _text, warn as _warn  # noqa: E402
 from ._custom import custom_op  # noqa: E402, F401
 from ._devices import (  # noqa: E402, F401
@@ -90,13 +90,17 @@ from ._replicas import per_replica, replica_count, replica_group, replica_index,
 from ._report import cache_stats, profile, warm_cache  # noqa: E402, F401
 from ._sites import call_sites  # noqa: E402, F401
 from ._streams import Event, Stream, current_stream, default_stream, set_stream, stream  # noqa: E402, F401
+from ._vendor import NAME  # noqa: E402
 
 _MODES = ("fused", "strict", "debug")
 
 
 @functools.cache
 def plugin_path():
-    """Returns the path of the CPU plugin that is installed as a package, or ``None``."""
+    """Returns the path of the vendor's plugin, or of the CPU plugin that is installed as a package,
+    or ``None``."""
+    if _vendor.vendor is not None:
+        return _vendor.plugin()
     spec = importlib.util.find_spec("xla_plugins")
     for folder in spec.submodule_search_locations if spec else ():
         for path in sorted(pathlib.Path(folder).glob("xla_cpu_pjrt/*.so")):
@@ -158,13 +162,20 @@ def configure(**options):
     - ``shape_classes``: which regions are padded when a size varies: ``"off"``, ``"unmasked"`` (the
       default) or ``"masked"``.
     - ``size_buckets``: the sizes that they are padded to: ``"halves"``, ``"powers"`` or a number.
+    - ``client_options``: options of the plugin's client, as a dict.
     - ``replicas=N``: the device consists of N XLA devices that run one program (:func:`shard`,
       :func:`replica_group`).
 
     Environment variables such as ``FUSELINE_TORCH_INTERPRET_COLD`` set the same options.
     """
     for name, value in options.items():
-        _check(_shim.flt_configure(*_text(name), *_text(str(value))))
+        if name != "client_options":
+            _check(_shim.flt_configure(*_text(name), *_text(str(value))))
+            continue
+        for option, given in value.items():
+            words = " ".join(map(str, given)) if isinstance(given, (list, tuple)) else str(given)
+            kind = "list" if isinstance(given, tuple) else type(given).__name__
+            _check(_shim.flt_configure(*_text(f"client.{option}"), *_text(f"{kind} {words}")))
 
 
 def explain():
@@ -214,6 +225,13 @@ def decompositions():
     return _table(_shim.fuseline_torch_decomposed().decode())
 
 
+def compile_backend(module, example_inputs, **options):
+    """The backend of ``torch.compile`` for this device, for entry points of vendors."""
+    from . import _compile
+
+    return _compile.backend(module, example_inputs, **options)
+
+
 def mark_dynamic(tensor, dim):
     """Declares that the size of one or several dimensions varies, so that a graph of
     ``torch.compile`` has a symbol for it from the first call on.
@@ -242,10 +260,10 @@ def _crosses(module, convert):
     """Whether a conversion of a module moves parameters to or from this device."""
     try:
         with torch.no_grad():
-            there = convert(torch.empty(0)).device.type == "fuseline"
+            there = convert(torch.empty(0)).device.type == NAME
     except Exception:
         return False
-    return any((parameter.device.type == "fuseline") != there for parameter in module.parameters())
+    return any((parameter.device.type == NAME) != there for parameter in module.parameters())
 
 
 def _move(module, convert):
@@ -293,12 +311,17 @@ def _keep_parameters():
 
 
 def _register():
-    torch.utils.rename_privateuse1_backend("fuseline")
-    torch._register_device_module("fuseline", sys.modules[__name__])
+    vendor = _vendor.load()
+    _vendor.check_name(torch)
+    torch.utils.rename_privateuse1_backend(NAME)
+    torch._register_device_module(NAME, sys.modules[__name__])
     torch.utils.generate_methods_for_privateuse1_backend(for_tensor=True, for_module=True, for_storage=True)
-    plugin = plugin_path()
+    is_chosen = any(os.environ.get(name) for name in ("FUSELINE_TORCH_DEVICE", "FUSELINE_PJRT_PLUGIN"))
+    plugin = None if is_chosen else plugin_path()
     if plugin is not None:
         _shim.flt_set_plugin(*_text(plugin))
+    if vendor is not None:
+        configure(client_options=vendor.client_options, **vendor.options)
     for name in ("interpret_cold", "cache_only", "check_finite", "check_indices", "manifest", "numerics", "replicas", "shape_classes", "size_buckets"):
         value = os.environ.get(f"FUSELINE_TORCH_{name.upper()}")
         if value is not None:

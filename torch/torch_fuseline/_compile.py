@@ -24,6 +24,8 @@ import weakref
 import torch
 
 from . import get_mode, flush
+from ._random import get_rng_state, set_rng_state
+from ._vendor import NAME
 
 _ops = torch.ops.fuseline
 # Graphs that run op by op, by name, with the reason.
@@ -160,16 +162,16 @@ def _draws_again(module):
 
 
 def _run_and_save(op, *args, **kwargs):
-    return torch.fuseline.get_rng_state(), op(*args, **kwargs)
+    return get_rng_state(), op(*args, **kwargs)
 
 
 def _run_with(state, op, *args, **kwargs):
-    now = torch.fuseline.get_rng_state()
-    torch.fuseline.set_rng_state(state)
+    now = get_rng_state()
+    set_rng_state(state)
     try:
         return op(*args, **kwargs)
     finally:
-        torch.fuseline.set_rng_state(now)
+        set_rng_state(now)
 
 
 @functools.cache
@@ -182,7 +184,7 @@ def _take_random_ops():
     from torch.utils import _pytree as pytree
 
     def is_ours(args, kwargs):
-        return get_device(args, kwargs) == "fuseline"
+        return get_device(args, kwargs) == NAME
 
     save, again = _random_ops()
     plain_save, plain_again = (op.py_kernels[torch._C.DispatchKey.BackendSelect] for op in (save, again))
@@ -242,7 +244,7 @@ def backend(module, example_inputs, **options):
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
     if options.get("options"):
-        warnings.warn(f"torch.compile: the backend fuseline does not have these options: "
+        warnings.warn(f"torch.compile: the backend {NAME} does not have these options: "
                       f"{', '.join(options['options'])}", stacklevel=2)
     _take_random_ops()
     make = aot_autograd(
@@ -259,7 +261,7 @@ def _is_ours(module, inputs):
     """Whether a graph uses this device, in its inputs or in tensors that it creates."""
 
     def is_on_device(value):
-        return isinstance(value, torch.Tensor) and value.device.type == "fuseline"
+        return isinstance(value, torch.Tensor) and value.device.type == NAME
 
     if any(is_on_device(value) for value in inputs):
         return True

@@ -5,6 +5,7 @@ import ctypes
 import torch
 
 from ._library import check, shim, text
+from ._vendor import NAME
 
 #: The first bytes of MLIR bytecode, the form of portable StableHLO artifacts.
 _BYTECODE = b"ML\xefR"
@@ -17,12 +18,12 @@ def _text_of(module):
     if isinstance(module, bytes):
         if module.startswith(_BYTECODE):
             raise ValueError(
-                "fuseline: a StableHLO module must be text, but this is bytecode: pass "
+                f"{NAME}: a StableHLO module must be text, but this is bytecode: pass "
                 "exported.mlir_module(), or the output of stablehlo-translate"
             )
         module = module.decode()
     if not isinstance(module, str):
-        raise TypeError(f"fuseline: expected a StableHLO module as a string or an object with "
+        raise TypeError(f"{NAME}: expected a StableHLO module as a string or an object with "
                         f"mlir_module(), but got {type(module).__name__}")
     return module
 
@@ -37,7 +38,7 @@ class _Module:
         self.name, self.number, self.operands, self.results = name, number.value, operands.value, results.value
         told = getattr(module, "out_avals", None)
         if told is not None and len(told) != self.results:
-            raise ValueError(f"fuseline: {name} has {len(told)} out_avals, but its module has {self.results} results")
+            raise ValueError(f"{NAME}: {name} has {len(told)} out_avals, but its module has {self.results} results")
 
     def __call__(self, operands):
         return torch.ops.fuseline.custom_call(self.number, list(operands))
@@ -55,7 +56,7 @@ class _Call(torch.autograd.Function):
     def backward(ctx, *grads):
         op = ctx.op
         if op._backward is None:
-            raise RuntimeError(f"fuseline: the custom op {op.name} has no gradient; pass a module "
+            raise RuntimeError(f"{NAME}: the custom op {op.name} has no gradient; pass a module "
                                f"for it to custom_op as `backward`")
         return None, *op._backward((*ctx.saved_tensors, *grads))
 
@@ -72,7 +73,7 @@ class CustomOp:
             wanted = (self._forward.operands + self._forward.results, self._forward.operands)
             if (self._backward.operands, self._backward.results) != wanted:
                 raise ValueError(
-                    f"fuseline: the backward of {name} must take its {self._forward.operands} "
+                    f"{NAME}: the backward of {name} must take its {self._forward.operands} "
                     f"operands and the gradients of its"
                     f" {self._forward.results} results, and return a gradient for each operand"
                 )

@@ -5,16 +5,17 @@ import functools
 import torch
 
 from ._devices import index_of
+from ._vendor import NAME
 
 _TorchEvent = torch.Event
 
 
 def _check(device):
-    """Raises if a device of type "fuseline" does not exist."""
-    is_named = isinstance(device, str) and device.startswith("fuseline")
+    """Raises if a device of our type does not exist."""
+    is_named = isinstance(device, str) and device.startswith(NAME)
     if is_named or isinstance(device, torch.device):
         named = torch.device(device)
-        if named.type == "fuseline":
+        if named.type == NAME:
             index_of(named)
 
 

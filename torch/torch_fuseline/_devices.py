@@ -6,24 +6,26 @@ import pathlib
 
 import torch
 
+from . import _vendor
 from ._library import check, shim, warn
+from ._vendor import NAME
 
 
 def index_of(device=None, optional=True):
     """Returns the index of a device. ``None``, the bare device type and -1 mean the only device.
     Any other device raises, as in PyTorch."""
     if device is None and not optional:
-        raise ValueError("fuseline: expected a device, but got None")
+        raise ValueError(f"{NAME}: expected a device, but got None")
     if isinstance(device, str):
         device = torch.device(device)
     if isinstance(device, torch.device):
-        if device.type != "fuseline":
-            raise ValueError(f"fuseline: expected a fuseline device, but got {device}")
+        if device.type != NAME:
+            raise ValueError(f"{NAME}: expected a device of type {NAME}, but got {device}")
         device = device.index
     index = -1 if device is None else int(device)
     if index not in (-1, 0):
-        raise RuntimeError(f"fuseline: invalid device ordinal: there is only one device, "
-                           f"fuseline:0, and no fuseline:{index}")
+        raise RuntimeError(f"{NAME}: invalid device ordinal: there is only one device, "
+                           f"{NAME}:0, and no {NAME}:{index}")
     return 0
 
 
@@ -107,7 +109,7 @@ class device_of(device):
     """Context manager that selects the device of a tensor. A tensor elsewhere changes nothing."""
 
     def __init__(self, tensor):
-        super().__init__(tensor.get_device() if tensor.device.type == "fuseline" else None)
+        super().__init__(tensor.get_device() if tensor.device.type == NAME else None)
 
 
 def synchronize(device=None):
@@ -148,13 +150,14 @@ def get_device_properties(device=None):
 def get_device_name(device=None):
     """Returns what ops run on."""
     index_of(device)
-    return f"Fuseline on {_plugin()}"
+    told = _vendor.vendor and _vendor.vendor.device_name
+    return told or f"Fuseline on {_plugin()}"
 
 
 def get_device_capability(device=None):
     """Returns element types of tensors, like ``torch.accelerator.get_device_capability``."""
     index_of(device)
-    return torch.accelerator.get_device_capability("fuseline")
+    return torch.accelerator.get_device_capability(NAME)
 
 
 def can_device_access_peer(device, peer_device):

@@ -3,6 +3,8 @@
 
 import torch
 
+from ._vendor import NAME
+
 
 def _create(options, backend_options=None):
     """Creates what a new process group uses for tensors of this device."""
@@ -13,11 +15,11 @@ def _create(options, backend_options=None):
     group = c10d.ProcessGroup(options.store, options.group_rank, options.group_size)
     group._register_backend(torch.device("cpu"), c10d.ProcessGroup.BackendType.GLOO, alone)
     torch.ops.fuseline.add_backend(group.boxed())
-    return group._get_backend(torch.device("fuseline"))
+    return group._get_backend(torch.device(NAME))
 
 
 def register():
     """Makes ``init_process_group()`` create groups for this device, both without a backend and with
     ``"cpu:gloo,fuseline:fuseline"``."""
     if torch.distributed.is_available() and torch.distributed.is_gloo_available():
-        torch.distributed.Backend.register_backend("fuseline", _create, extended_api=True, devices=["fuseline"])
+        torch.distributed.Backend.register_backend(NAME, _create, extended_api=True, devices=[NAME])

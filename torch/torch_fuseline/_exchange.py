@@ -16,11 +16,13 @@ from torch.multiprocessing import reductions
 from torch.overrides import has_torch_function_unary
 from torch.utils import dlpack
 
+from ._vendor import NAME
+
 _CPU = (dlpack.DLDeviceType.kDLCPU, 0)
 
 
 def _is_ours(value):
-    return isinstance(value, torch.Tensor) and value.device.type == "fuseline"
+    return isinstance(value, torch.Tensor) and value.device.type == NAME
 
 
 def _from_start(tensor):
@@ -33,19 +35,19 @@ def _adapt_dlpack():
     export, device_of, take, give = torch.Tensor.__dlpack__, torch.Tensor.__dlpack_device__, dlpack.from_dlpack, dlpack.to_dlpack
 
     def __dlpack__(self, *, stream=-1, max_version=None, dl_device=None, copy=None, **options):
-        if not has_torch_function_unary(self) and self.device.type == "fuseline":
+        if not has_torch_function_unary(self) and self.device.type == NAME:
             if self.requires_grad:
                 raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
             if dl_device is None or tuple(dl_device) == _CPU:
                 if copy is False:
-                    raise BufferError("fuseline: exporting a tensor of this device requires a "
+                    raise BufferError(f"{NAME}: exporting a tensor of this device requires a "
                                       "copy, but copy=False forbids it")
                 return export(self.resolve_conj().resolve_neg().cpu(), max_version=max_version, **options)
             return export(_from_start(self), max_version=max_version, dl_device=dl_device, copy=copy, **options)
         return export(self, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy, **options)
 
     def __dlpack_device__(self):
-        is_plain = not has_torch_function_unary(self) and self.device.type == "fuseline"
+        is_plain = not has_torch_function_unary(self) and self.device.type == NAME
         return _CPU if is_plain else device_of(self)
 
     def from_dlpack(ext_tensor, *, device=None, copy=None):
@@ -54,10 +56,10 @@ def _adapt_dlpack():
         if ext_tensor.requires_grad:
             raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
         target = ext_tensor.device if device is None else torch.device(device)
-        if target.type != "fuseline" and copy is False:
-            raise ValueError(f"cannot move DLPack tensor from device fuseline to {target} without copying. Set copy=None or copy=True.")
+        if target.type != NAME and copy is False:
+            raise ValueError(f"cannot move DLPack tensor from device {NAME} to {target} without copying. Set copy=None or copy=True.")
         moved = ext_tensor.detach().to(target)
-        return moved.clone() if copy and target.type == "fuseline" else moved
+        return moved.clone() if copy and target.type == NAME else moved
 
     def to_dlpack(tensor):
         return give(_from_start(tensor) if _is_ours(tensor) else tensor)
@@ -88,8 +90,8 @@ def _adapt_processes():
     plain = reductions.reduce_storage
 
     def reduce_storage(storage):
-        if storage.device.type == "fuseline":
-            on_cpu, device = storage.cpu(), torch.device("fuseline")
+        if storage.device.type == NAME:
+            on_cpu, device = storage.cpu(), torch.device(NAME)
             if context.get_spawning_popen() is not None:
                 # The storage is an argument of a process. A file descriptor of shared memory would
                 # be passed when the process starts, after the copy on the CPU is freed.
@@ -146,8 +148,8 @@ def _adapt_safetensors(module):
     plain = module.safe_open
 
     def safe_open(filename, framework, device="cpu", **options):
-        is_named = isinstance(device, str) and device.split(":")[0] == "fuseline"
-        if framework not in ("pt", "torch", "pytorch") or not (is_named or getattr(device, "type", None) == "fuseline"):
+        is_named = isinstance(device, str) and device.split(":")[0] == NAME
+        if framework not in ("pt", "torch", "pytorch") or not (is_named or getattr(device, "type", None) == NAME):
             return plain(filename, framework=framework, device=device, **options)
         # Reject a device that does not exist before the file is read.
         torch.empty(0, device=device)

@@ -6,6 +6,8 @@ import warnings
 
 import torch
 
+from ._vendor import NAME
+
 SIZE, TEXT = ctypes.c_size_t, ctypes.c_char_p
 #: Result and argument types of each function. Call those that return a status through
 #: :func:`check`.
@@ -82,7 +84,7 @@ def message():
 def check(status):
     """Raises the error of a call that returned this status."""
     if status != 0:
-        raise RuntimeError(f"fuseline: {message()}")
+        raise RuntimeError(f"{NAME}: {message()}")
 
 
 def warn():
@@ -91,7 +93,7 @@ def warn():
     if shim.flt_has_warnings():
         check(shim.flt_warnings())
         for line in message().splitlines():
-            warnings.warn(f"fuseline: {line} (torch.fuseline.explain() lists later ones)", stacklevel=3)
+            warnings.warn(f"{NAME}: {line} (torch.{NAME}.explain() lists later ones)", stacklevel=3)
 
 
 def text(words):

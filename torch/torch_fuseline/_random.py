@@ -4,6 +4,7 @@ it, as a CPU tensor of 16 bytes."""
 import torch
 
 from ._devices import index_of
+from ._vendor import NAME
 
 #: The default generator of each device, for calls that name none.
 default_generators = ()
@@ -21,12 +22,12 @@ def _get_generator(device=None):
     return default_generators[index_of(device)]
 
 
-def get_rng_state(device="fuseline"):
+def get_rng_state(device=NAME):
     """Returns the state of the device's random numbers, as 16 bytes."""
     return _get_generator(device).get_state()
 
 
-def set_rng_state(new_state, device="fuseline"):
+def set_rng_state(new_state, device=NAME):
     """Sets a state that :func:`get_rng_state` returned."""
     _get_generator(device).set_state(new_state.cpu().contiguous())
 

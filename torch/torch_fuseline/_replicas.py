@@ -7,10 +7,11 @@ import sys
 import torch
 
 from ._library import shim as _shim
+from ._vendor import NAME
 
 #: The process group of the replicas once it exists, and its name.
 _group = None
-_NAME = "fuseline_replicas"
+_GROUP_NAME = "fuseline_replicas"
 
 
 def replica_count():
@@ -22,13 +23,13 @@ def replica_count():
 def replica_index():
     """Returns an ``int64`` tensor of shape ``[]`` that is 0 on the first replica, 1 on the second,
     and so on."""
-    return torch.ops.fuseline.replica_index(torch.empty(0, device="fuseline"))
+    return torch.ops.fuseline.replica_index(torch.empty(0, device=NAME))
 
 
 class _Shard(torch.autograd.Function):
     @staticmethod
     def forward(ctx, tensor, dim):
-        ctx.dim, ctx.is_ours = dim, tensor.device.type == "fuseline"
+        ctx.dim, ctx.is_ours = dim, tensor.device.type == NAME
         if ctx.is_ours:
             return torch.ops.fuseline.replica_chunk(tensor, dim)
         parts = tensor.unflatten(dim, (replica_count(), -1)).movedim(dim, 0)
@@ -55,9 +56,9 @@ class _Unshard(torch.autograd.Function):
 def _dimension(tensor, dim, name):
     """Returns the dimension as a non-negative number."""
     if tensor.dim() == 0:
-        raise ValueError(f"fuseline: {name}: the tensor has no dimensions, but at least one is required")
+        raise ValueError(f"{NAME}: {name}: the tensor has no dimensions, but at least one is required")
     if not -tensor.dim() <= dim < tensor.dim():
-        raise IndexError(f"fuseline: {name}: there is no dimension {dim}, the tensor has {tensor.dim()} dimensions")
+        raise IndexError(f"{NAME}: {name}: there is no dimension {dim}, the tensor has {tensor.dim()} dimensions")
     return dim % tensor.dim()
 
 
@@ -70,13 +71,13 @@ def shard(tensor, dim=0):
     replica's part and zeros elsewhere.
     """
     dim = _dimension(tensor, dim, "shard")
-    if tensor.device.type not in ("cpu", "fuseline"):
-        raise ValueError(f"fuseline: shard: expected a tensor on the CPU or on the device "
-                         f"fuseline, but got one on {tensor.device}")
+    if tensor.device.type not in ("cpu", NAME):
+        raise ValueError(f"{NAME}: shard: expected a tensor on the CPU or on the device "
+                         f"{NAME}, but got one on {tensor.device}")
     count = replica_count()
     if tensor.size(dim) % count != 0:
         raise ValueError(
-            f"fuseline: shard: dimension {dim} has {tensor.size(dim)} elements, which {count} replicas cannot share equally:"
+            f"{NAME}: shard: dimension {dim} has {tensor.size(dim)} elements, which {count} replicas cannot share equally:"
             f" pad it or cut it to a multiple of {count}"
         )
     return _Shard.apply(tensor, dim)
@@ -85,8 +86,8 @@ def shard(tensor, dim=0):
 def unshard(tensor, dim=0):
     """Concatenates the data of all replicas along ``dim``, on every replica. The gradient of each
     part is the sum of its gradients on all replicas."""
-    if tensor.device.type != "fuseline":
-        raise ValueError(f"fuseline: unshard: expected a replicated tensor on the device fuseline, "
+    if tensor.device.type != NAME:
+        raise ValueError(f"{NAME}: unshard: expected a replicated tensor on the device {NAME}, "
                          f"but got one on {tensor.device}")
     return _Unshard.apply(tensor, _dimension(tensor, dim, "unshard"))
 
@@ -114,20 +115,20 @@ def replica_group():
         store = torch.distributed.HashStore()
         group = c10d.ProcessGroup(store, 0, replica_count())
         torch.ops.fuseline.add_replicas(group.boxed())
-        group._set_group_name(_NAME)
-        group._set_group_desc("replicas of the device fuseline")
+        group._set_group_name(_GROUP_NAME)
+        group._set_group_desc(f"replicas of the device {NAME}")
         _group = group, store
     group, store = _group
     # ``destroy_process_group`` empties these tables.
     world = c10d._world
     if group not in world.pg_map:
-        world.pg_map[group] = ("fuseline", store)
-        world.pg_names[group] = _NAME
-        world.pg_backend_config[group] = "fuseline:fuseline"
+        world.pg_map[group] = (NAME, store)
+        world.pg_names[group] = _GROUP_NAME
+        world.pg_backend_config[group] = f"{NAME}:{NAME}"
         world.pg_group_ranks[group] = {rank: rank for rank in range(group.size())}
-        world.pg_to_tag[group] = f"ptd:{_NAME}"
-        world.tags_to_pg.setdefault(f"ptd:{_NAME}", []).append(group)
-        c10d._register_process_group(_NAME, group)
+        world.pg_to_tag[group] = f"ptd:{_GROUP_NAME}"
+        world.tags_to_pg.setdefault(f"ptd:{_GROUP_NAME}", []).append(group)
+        c10d._register_process_group(_GROUP_NAME, group)
     return group
 
 
@@ -159,9 +160,9 @@ def _refusing(plain, name, place):
             given = args[place]
         if _group is not None and any(one is _group[0] for one in (given if isinstance(given, (list, tuple)) else [given])):
             raise RuntimeError(
-                f"fuseline: {name} with the group of the replicas: the program has rank 0, so "
+                f"{NAME}: {name} with the group of the replicas: the program has rank 0, so "
                 f"every replica would get the share of rank 0. Use"
-                " DistributedDataParallel and torch.fuseline.shard, or one process per device"
+                f" DistributedDataParallel and torch.{NAME}.shard, or one process per device"
             )
         return plain(*args, **kwargs)
 

@@ -11,6 +11,7 @@ import contextlib
 import torch
 
 from ._devices import index_of
+from ._vendor import NAME
 
 
 def _check_device(device):
@@ -22,7 +23,7 @@ class Stream(torch.Stream):
 
     def __new__(cls, device=None, priority=0, **kwargs):
         _check_device(device)
-        return super().__new__(cls, device="fuseline", priority=priority, **kwargs)
+        return super().__new__(cls, device=NAME, priority=priority, **kwargs)
 
     def wait_stream(self, stream):
         """Does nothing: later ops always run after earlier ones."""
@@ -43,10 +44,10 @@ class Event:
 
     def __new__(cls, device=None, enable_timing=False, blocking=False, interprocess=False):
         if interprocess:
-            raise NotImplementedError("fuseline: events cannot be shared between processes")
+            raise NotImplementedError(f"{NAME}: events cannot be shared between processes")
         _check_device(device)
         # PyTorch measures times between instances of its own class only, not of subclasses.
-        return torch.Event("fuseline", enable_timing=enable_timing, blocking=blocking)
+        return torch.Event(NAME, enable_timing=enable_timing, blocking=blocking)
 
 
 def current_stream(device=None):
@@ -61,8 +62,8 @@ def default_stream(device=None):
 
 def set_stream(stream):
     """Checks the device of the stream: there is one stream."""
-    if stream is not None and stream.device.type != "fuseline":
-        raise RuntimeError(f"fuseline: {stream} is not a stream of this device")
+    if stream is not None and stream.device.type != NAME:
+        raise RuntimeError(f"{NAME}: {stream} is not a stream of this device")
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use fuseline::pjrt::Value;
 use fuseline::pjrt::discover::PLUGIN_VARIABLE;
 use fuseline::{
     Buckets, Deadlines, DiskCacheConfig, Engine, EngineConfig, Event, EventSink, Numerics, ShapeClasses,
@@ -120,12 +121,38 @@ pub(crate) fn configure(name: &str, value: &str) -> Result<()> {
     Ok(())
 }
 
+/// Prefix of the names of options of the plugin's client. Their values are a type, a space and the
+/// value: `client.NAME` is `int 3`.
+const CLIENT: &str = "client.";
+
+/// Parses the value of an option of the client.
+fn client_value(text: &str) -> Option<Value> {
+    let (kind, value) = text.split_once(' ')?;
+    Some(match kind {
+        "str" => value.into(),
+        "bool" => (value == "True").into(),
+        "int" => value.parse::<i64>().ok()?.into(),
+        "float" => value.parse::<f32>().ok()?.into(),
+        "list" => {
+            let numbers = value.split_whitespace().map(str::parse);
+            numbers.collect::<std::result::Result<Vec<i64>, _>>().ok()?.into()
+        }
+        _ => return None,
+    })
+}
+
 fn apply(config: EngineConfig, name: &str, value: &str) -> Result<EngineConfig> {
     let flag = || match value {
         "True" | "true" | "1" => Ok(true),
         "False" | "false" | "0" => Ok(false),
         _ => unsupported(format!("{name} must be True or False, not {value}")),
     };
+    if let Some(option) = name.strip_prefix(CLIENT) {
+        return match client_value(value) {
+            Some(value) => Ok(config.client_option(option, value)),
+            None => unsupported(format!("the client option {option} cannot have the value `{value}`")),
+        };
+    }
     Ok(match name {
         "interpret_cold" => config.interpret_cold_regions(flag()?),
         "cache_only" => config.cache_only(flag()?),
@@ -164,8 +191,8 @@ fn apply(config: EngineConfig, name: &str, value: &str) -> Result<EngineConfig> 
         _ => {
             return unsupported(format!(
                 "there is no option {name}; the options are cache, cache_only, check_finite, \
-                 check_indices, interpret_cold, manifest, numerics, replicas, shape_classes, \
-                 size_buckets, and compiler flags (xla_...)"
+                 check_indices, client_options, interpret_cold, manifest, numerics, replicas, \
+                 shape_classes, size_buckets, and compiler flags (xla_...)"
             ));
         }
     })

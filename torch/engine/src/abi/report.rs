@@ -45,7 +45,7 @@ pub extern "C" fn flt_profile_end(path: *const u8, len: usize) -> Status {
         // SAFETY: the shim passes that many readable bytes, which live through the call.
         let path = String::from_utf8_lossy(unsafe { list(path, len) });
         if !path.is_empty()
-            && let Err(error) = std::fs::write(&*path, timeline.page("torch.fuseline.profile"))
+            && let Err(error) = std::fs::write(&*path, timeline.page("Profile of a PyTorch program"))
         {
             return unsupported(format!("{path} cannot be written: {error}"));
         }

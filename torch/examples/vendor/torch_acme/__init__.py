@@ -1,0 +1,1 @@
+"""PyTorch's device ``acme``. Programs do not need to import this package."""
