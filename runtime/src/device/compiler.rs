@@ -7,9 +7,9 @@
 //! Invariant:
 //! - COMPILER-1: a device that is present and the same device as a target
 //!   ([`fuseline_pjrt::Topology`]) have the same description, as far as the plugin reports the same
-//!   of both, unless a qualification of the device has left out workarounds. So what is compiled for
-//!   one is found by the other. Devices in topologies of other shapes have other descriptions, where
-//!   code depends on the shape.
+//!   of both, unless a qualification of the device has left out workarounds. So what is compiled
+//!   for one is found by the other. Devices in topologies of other shapes have other descriptions,
+//!   where code depends on the shape.
 
 use std::borrow::Cow;
 use std::sync::Arc;
