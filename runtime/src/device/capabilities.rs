@@ -48,7 +48,7 @@ impl Capabilities {
             COMPILER_FLAGS.iter().filter(|row| row.platform == platform).map(|row| row.name).collect();
         let mut refused = BTreeSet::new();
         let all: Vec<&str> = names.into_iter().collect();
-        let is_complete = find_refused(&all, base, ask, &mut refused);
+        let is_complete = all.is_empty() || find_refused(&all, base, ask, &mut refused);
         Capabilities { platform: platform.to_owned(), refused, flushed: None, is_complete }
     }
 

@@ -22,8 +22,13 @@ use crate::event::{Event, QualificationStatus};
 use crate::settings::QualificationPolicy;
 use crate::store::{Environment, Store};
 
-/// The certificates that come with this crate.
-const COMMITTED: &[&str] = &[];
+/// The certificates that come with this crate: XLA's CPU backend as packaged by `xla-cpu-pjrt`,
+/// `fastatomstruct-xla-cpu` and `lammps-jax-pjrt-cpu`, at the quick level.
+const COMMITTED: &[&str] = &[
+    include_str!("../../certificates/xla-cpu-0.81.json"),
+    include_str!("../../certificates/xla-cpu-0.106.json"),
+    include_str!("../../certificates/xla-cpu-0.115.json"),
+];
 
 /// The program that qualifies plugins, if the configuration names none.
 const QUALIFIER: &str = "fuseline";
@@ -235,4 +240,22 @@ fn note_name(key: &CertificateKey) -> Vec<u8> {
         name.extend_from_slice(format!("\n{part}={value}").as_bytes());
     }
     name
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn the_certificates_of_this_crate_can_be_read() {
+        let parsed: Vec<Certificate> =
+            COMMITTED.iter().map(|text| Certificate::parse(text).expect("a certificate")).collect();
+        let plugins: BTreeSet<&str> = parsed.iter().map(|one| one.key().plugin.as_str()).collect();
+        assert_eq!(plugins.len(), COMMITTED.len(), "each is for another file");
+        for (certificate, text) in parsed.iter().zip(COMMITTED) {
+            assert_eq!(certificate.to_json(), **text);
+        }
+    }
 }
