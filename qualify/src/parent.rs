@@ -93,7 +93,8 @@ impl std::error::Error for QualifyError {}
 const DESCRIBE: Duration = Duration::from_secs(60);
 
 /// Qualifies a plugin. `worker` makes the command of a worker: a process that calls
-/// [`serve`](crate::serve) on its standard input and output. `progress` is called after each batch.
+/// [`serve`](crate::serve) on its standard input and output. `progress` is called for each item
+/// after its batch.
 ///
 /// # Errors
 /// When no worker gets ready: no plugin is found, it cannot be loaded, it has no device, or its
@@ -131,9 +132,12 @@ pub fn qualify(
         }
         drop(send);
         for findings in receive {
-            found.extend(findings);
-            let last = found.last().and_then(|(item, finding)| Some((name(item, &pairs), finding.as_ref()?)));
-            progress(&Progress { done: found.len(), all, last });
+            for one in findings {
+                found.push(one);
+                let last =
+                    found.last().and_then(|(item, finding)| Some((name(item, &pairs), finding.as_ref()?)));
+                progress(&Progress { done: found.len(), all, last });
+            }
         }
     });
     let (rows, checks) = collected(found, &pairs);
