@@ -44,7 +44,7 @@ def parse(arguments):
     parser = argparse.ArgumentParser(prog="benches/gpu/package", description=__doc__.split("\n")[0])
     parser.add_argument("--output", type=pathlib.Path, default=ROOT / "gpu-package", help="folder of the package [default: gpu-package]")
     parser.add_argument("--cases", type=pathlib.Path, default=ROOT.parent / "shared/conformance/cases", help="folder of the conformance cases [default: ../shared/conformance/cases]")
-    parser.add_argument("--every", type=int, default=4, help="take one in so many cases of each class [default: 4]")
+    parser.add_argument("--every", type=int, default=6, help="take one in so many cases of each class [default: 6]")
     parser.add_argument("--torch-python", type=pathlib.Path, help=f"a Python {PYTHON} with PyTorch {TORCH} [default: an environment that is made under target/]")
     parser.add_argument("--no-torch", action="store_true", help="leave out the wheel")
     parser.add_argument("--jobs", type=int, default=0, help="parallel jobs of cargo")

@@ -62,10 +62,9 @@ def check_package(folder, manifest):
 
 def doctor(trial, budget, _):
     done = trial.run([trial.tool("fuseline"), "doctor", "--json", "--device", trial.plugin], budget)
-    found = document(done)
-    mine = [one for one in found.get("plugins", []) if one.get("path") == str(trial.plugin)]
-    problems = [one["problem"] for one in mine if one.get("problem")]
-    return entry(done, found, problems[0] if problems and done.status else None)
+    # Other plugins of the machine are listed too.
+    mine = [one for one in document(done).get("candidates", []) if one["path"] == str(trial.plugin)][:1]
+    return entry(done, mine, mine[0].get("problem") if mine and done.status else None)
 
 
 def devices(trial, budget, _):

@@ -64,7 +64,7 @@ fn step(engine: &Engine, name: &str, count: usize, bytes: usize, wanted: Wanted)
     let start = Instant::now();
     let outcome = greatest(engine, count, bytes / 4);
     let took = start.elapsed();
-    let Counters { out_of_memory, in_parts, poisoned, .. } = engine.counters().since(&before);
+    let Counters { out_of_memory, partitioned, poisoned, .. } = engine.counters().since(&before);
     let as_wanted = match &outcome {
         Ok(greatest) => wanted != Wanted::Error && greatest.iter().all(|found| *found == 1.0),
         Err(error) => wanted != Wanted::Result && names_op(error),
@@ -80,7 +80,7 @@ fn step(engine: &Engine, name: &str, count: usize, bytes: usize, wanted: Wanted)
         "is_resource_exhausted": outcome.as_ref().err().map(Error::is_resource_exhausted),
         "ms": milliseconds(took),
         "out_of_memory": out_of_memory,
-        "in_parts": in_parts,
+        "in_parts": partitioned,
         "poisoned": poisoned,
         "memory_stats": memory_stats(engine),
     })
