@@ -33,7 +33,9 @@ def entry(done, figures=None, why=None):
     outcome = "timeout" if done.timed_out else "ok" if done.status == 0 else "failed"
     if outcome != "ok" and why is None:
         why = f"{done.words()}: {(done.tail(1) or ['no output'])[0]}"
-    return {"outcome": outcome, "why": why, "figures": figures, "tail": [] if outcome == "ok" else done.tail()}
+    if outcome == "ok":
+        return {"outcome": outcome, "figures": figures}
+    return {"outcome": outcome, "why": why, "figures": figures, "tail": done.tail()}
 
 
 def document(done):
@@ -172,7 +174,9 @@ def bench(trial, budget, step):
             programs[name] = {"outcome": "left out", "why": "no time was left"}
             continue
         done, report = harness(trial, name, limit)
-        programs[name] = entry(done) | {"took_s": round(done.took, 1)} | compared(report)
+        figures = compared(report)
+        failed = "; ".join(f"{contender}: {why}" for contender, why in figures.get("not_measured", {}).items())
+        programs[name] = entry(done, why=None if done.timed_out else failed or None) | {"took_s": round(done.took, 1), "figures": figures}
         if report:
             reports[name] = report
             (trial.output / "bench.json").write_text(trial.clean(json.dumps(reports)) + "\n")
