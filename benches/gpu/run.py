@@ -39,8 +39,12 @@ def parse(arguments):
     parser.add_argument("--python", type=pathlib.Path, default=pathlib.Path(sys.executable), help="a Python with JAX and PyTorch [default: this one]")
     parser.add_argument("--package", type=pathlib.Path, default=ROOT / "gpu-package", help="folder of the package")
     parser.add_argument("--output", type=pathlib.Path, help="folder of the results [default: $OUT, else benches/results/DATE-cuda]")
-    parser.add_argument("--seconds", type=float, default=TOTAL, help=f"time for everything [default: {TOTAL}]")
-    return parser.parse_args(arguments)
+    parser.add_argument("--seconds", type=float, help=f"time for everything [default: {TOTAL}]")
+    parser.add_argument("--slower", type=float, default=1.0, metavar="FACTOR", help="multiply every budget, on a machine that is slow or busy")
+    options = parser.parse_args(arguments)
+    if options.seconds is None:
+        options.seconds = TOTAL * options.slower
+    return options
 
 
 def default_output(dry_run):
@@ -180,7 +184,7 @@ class Trial:
     def step(self, name):
         """Runs one step and records it."""
         run, budget = steps.ALL[name]
-        budget = self.left() if budget is None else min(budget, self.left())
+        budget = self.left() if budget is None else min(budget * self.options.slower, self.left())
         began = time.monotonic()
         # What a step finds is in the file as soon as it calls `save`.
         outcome = self.result["steps"][name] = {"outcome": "cut off", "budget_s": round(budget, 1)}

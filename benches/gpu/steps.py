@@ -169,7 +169,7 @@ def bench(trial, budget, step):
     programs, reports = step.setdefault("figures", {}), {}
     ends = trial.left() - budget
     for name in PROGRAMS:
-        limit = min(PROGRAM_BUDGET, trial.left() - ends)
+        limit = min(PROGRAM_BUDGET * trial.options.slower, trial.left() - ends)
         if limit < 10:
             programs[name] = {"outcome": "left out", "why": "no time was left"}
             continue
@@ -224,7 +224,7 @@ ALL = {
     "devices": (devices, 15),
     "memory": (memory, 30),
     "digits": (digits, 50),
-    "torch": (torch, 40),
+    "torch": (torch, 45),
     "conformance": (conformance, 45),
     "qualify": (qualify, 90),
     "micro": (micro, 20),
