@@ -78,7 +78,9 @@ def run_command(command, budget, *, env, cwd, folder):
             process.wait(max(budget - GRACE - 1, 0.5))
         except subprocess.TimeoutExpired:
             timed_out = True
-        # Also after a success: a process that was left over would disturb the next step.
-        end(process)
+        finally:
+            # Always: a process that was left over would disturb the next step, and one that was
+            # interrupted would go on.
+            end(process)
     texts = [name.read_text(errors="replace") for name in names]
     return Done(process.returncode, timed_out, time.monotonic() - start, *texts)
