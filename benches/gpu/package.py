@@ -5,7 +5,8 @@ Output: a folder, `gpu-package/` by default, with
 - `bin/`: the stripped tools `fuseline`, `harness`, `micro` and the example `digits`,
 - `cases/`: some of the conformance cases, of every class,
 - the wheel of `torch/` for CPython 3.12 and PyTorch 2.11,
-- `manifest.json`: commit, date, size and SHA-256 of each file, and what is missing, with the reason.
+- `manifest.json`: commit, date, size and SHA-256 of each file, and what is missing, with the
+  reason.
 
 No file may need a glibc newer than 2.35, and all together may have 45 MiB.
 """
@@ -80,8 +81,8 @@ def check_glibc(path):
 
 
 def sample(classes, every):
-    """Names of one in `every` cases of each class, and at least one of each. `classes` maps the name
-    of a case to its class."""
+    """Names of one in `every` cases of each class, and at least one of each. `classes` maps the
+    name of a case to its class."""
     of = {}
     for name in sorted(classes):
         of.setdefault(classes[name], []).append(name)
@@ -185,7 +186,7 @@ def main(arguments=None):
         sys.exit(f"package: {folder} is there and is no package")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    # An interrupted build leaves no manifest with files. An empty one allows the next to replace it.
+    # An interrupted build leaves an empty manifest, which allows the next one to replace it.
     (folder / "manifest.json").write_text("{}")
     missing = []
     add_tools(options, folder)

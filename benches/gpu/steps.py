@@ -227,7 +227,7 @@ ALL = {
     "torch": (torch, 45),
     "conformance": (conformance, 45),
     "qualify": (qualify, 90),
-    "micro": (micro, 20),
+    "micro": (micro, 35),
     "restart": (restart, 20),
     "bench": (bench, None),
 }

@@ -44,7 +44,8 @@ def data():
 
 
 def train(device):
-    """Trains on a device. Returns the losses and the time of a step in milliseconds: first, steady."""
+    """Trains on a device. Returns the losses and the time of the first and of a steady step in
+    milliseconds."""
     network = model().to(device)
     inputs, labels = (one.to(device) for one in data())
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3)
