@@ -47,7 +47,7 @@ def members(session):
 
 
 def end(process):
-    """Ends a command and all that it has started: first the leader, by an interrupt, then others."""
+    """Ends a command, by an interrupt at first, and all that it has started."""
     with contextlib.suppress(ProcessLookupError):
         process.send_signal(signal.SIGINT)
     with contextlib.suppress(subprocess.TimeoutExpired):
