@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::options::Contract;
 use crate::text::{milliseconds, say};
 
-/// Bytes of the value that cannot fit, on a device that does not say how much memory it has: 32 TiB.
+/// Bytes of the value that cannot fit, on a device that does not say how much memory it has.
 const HUGE: usize = 1 << 45;
 
 /// Bytes of the value that fits, on a device that does not say how much memory it has.
