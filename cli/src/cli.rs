@@ -56,6 +56,9 @@ pub(crate) enum Command {
     /// Try what `qualify` asks for on standard input, in a process that a plugin may crash
     #[command(hide = true)]
     QualifyWorker,
+    /// Use up the memory of a device, and print what happens as JSON
+    #[command(hide = true)]
+    MemoryTrial(MemoryTrialArgs),
 }
 
 impl Command {
@@ -66,6 +69,7 @@ impl Command {
             Command::Explain(args) => args.place.device != Some(DeviceChoice::Reference),
             Command::Devices(args) => args.place.device != Some(DeviceChoice::Reference),
             Command::Bench(args) => args.place.device != Some(DeviceChoice::Reference),
+            Command::MemoryTrial(args) => args.place.device != Some(DeviceChoice::Reference),
             Command::Cache(args) => args.command.loads_plugin(),
             Command::Doctor(_) | Command::Probe(_) | Command::QualifyWorker => true,
             // Its workers do.
@@ -76,7 +80,7 @@ impl Command {
 
     /// Whether the command prints JSON, with or without an option.
     pub(crate) fn prints_json(&self) -> bool {
-        self.wants_json() || matches!(self, Command::Import(_) | Command::Probe(_))
+        self.wants_json() || matches!(self, Command::Import(_) | Command::Probe(_) | Command::MemoryTrial(_))
     }
 
     pub(crate) fn wants_json(&self) -> bool {
@@ -89,6 +93,7 @@ impl Command {
             Command::Qualify(args) => args.json,
             Command::Cache(args) => args.command.wants_json(),
             Command::QualifyWorker => false,
+            Command::MemoryTrial(_) => true,
             Command::Explain(_) | Command::Import(_) | Command::Probe(_) => false,
         }
     }
@@ -396,6 +401,12 @@ pub(crate) struct ProbeArgs {
     /// Also run a test computation
     #[arg(long)]
     pub(crate) smoke: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MemoryTrialArgs {
+    #[command(flatten)]
+    pub(crate) place: DeviceOptions,
 }
 
 fn op(text: &str) -> Result<fuseline::OpCode, String> {

@@ -17,6 +17,7 @@ mod explain;
 mod failure;
 mod import;
 mod load;
+mod memory_trial;
 mod ops;
 mod options;
 mod plugin_environment;
@@ -97,5 +98,6 @@ fn dispatch(command: &Command, out: &mut String) -> Result<Status, Failure> {
         Command::Probe(args) => Ok(probe::run(args, out)),
         Command::Qualify(args) => qualify::run(args, out),
         Command::QualifyWorker => qualify::work(),
+        Command::MemoryTrial(args) => memory_trial::run(args, out),
     }
 }

@@ -12,6 +12,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 
 use clap::ValueEnum;
+use fuseline::pjrt::Value;
 use fuseline::{Engine, EngineConfig};
 
 /// The device of an example.
@@ -31,6 +32,18 @@ impl Device {
             Device::Reference => config.build_reference(),
         }
     }
+}
+
+/// Parses an option for the plugin's client: `preallocate=false`.
+pub(crate) fn client_option(text: &str) -> Result<(String, Value), String> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
+    let value = match (value.parse(), value.parse(), value.parse()) {
+        (Ok(truth), _, _) => Value::Bool(truth),
+        (_, Ok(number), _) => Value::Int(number),
+        (_, _, Ok(number)) => Value::Float(number),
+        _ => Value::String(value.to_owned()),
+    };
+    Ok((name.to_owned(), value))
 }
 
 /// Waits for a future on this thread: a minimal executor.

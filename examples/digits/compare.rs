@@ -85,7 +85,7 @@ pub(crate) fn run(options: &Options, train: &Set) -> anyhow::Result<Comparison> 
 
     let mut runs = Vec::new();
     for mode in [Mode::Fused, Mode::Strict, Mode::Debug] {
-        let engine = options.device.build(EngineConfig::new().mode(mode))?;
+        let engine = options.engine(EngineConfig::new().mode(mode))?;
         let model = Model::new(&engine, options.seed)?;
         let (warm, end) = (engine.counters(), engine.counters());
         runs.push(Run { mode, losses: Vec::new(), times: Vec::new(), engine, model, warm, end });

@@ -19,9 +19,10 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use clap::Parser;
-use common::{Device, block_on, checkpoint};
+use common::{Device, block_on, checkpoint, client_option};
 use compare::Comparison;
 use data::Set;
+use fuseline::pjrt::Value;
 use fuseline::{Counters, Engine, EngineConfig};
 use indicatif::{ProgressBar, ProgressStyle};
 use model::Model;
@@ -51,6 +52,9 @@ struct Options {
     /// Where to compute.
     #[arg(long, value_enum, default_value = "auto")]
     device: Device,
+    /// An option for the plugin's client, such as preallocate=false on CUDA; may be repeated.
+    #[arg(long = "client-option", value_name = "NAME=VALUE", value_parser = client_option)]
+    client_options: Vec<(String, Value)>,
     /// Seed of the initial network and of the order of the images.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -62,6 +66,16 @@ struct Options {
     save: Option<PathBuf>,
 }
 
+impl Options {
+    /// An engine on the chosen device.
+    fn engine(&self, mut config: EngineConfig) -> fuseline::Result<Engine> {
+        for (name, value) in &self.client_options {
+            config = config.client_option(name, value.clone());
+        }
+        self.device.build(config)
+    }
+}
+
 fn main() -> anyhow::Result<ExitCode> {
     let options = Options::parse();
     if options.device == Device::Reference {
@@ -70,7 +84,7 @@ fn main() -> anyhow::Result<ExitCode> {
         );
     }
     let (train, test) = data::load()?;
-    let engine = options.device.build(EngineConfig::new())?;
+    let engine = options.engine(EngineConfig::new())?;
     println!(
         "{} handwritten digits to train with, {} to test with; {}.",
         train.len(),

@@ -94,7 +94,8 @@ impl std::error::Error for QualifyError {}
 const DESCRIBE: Duration = Duration::from_secs(60);
 
 /// Qualifies a plugin. `worker` makes the command of a worker: a process that calls
-/// [`serve`](crate::serve) on its standard input and output. `progress` is called after each batch.
+/// [`serve`](crate::serve) on its standard input and output. `progress` is called for each item
+/// after its batch.
 ///
 /// # Errors
 /// When no worker gets ready: no plugin is found, it cannot be loaded, it has no device, or its
@@ -160,9 +161,9 @@ impl Campaign<'_> {
                 });
             }
             drop(send);
-            for findings in receive {
-                self.done += findings.len();
-                found.extend(findings);
+            for one in receive.into_iter().flatten() {
+                self.done += 1;
+                found.push(one);
                 let last =
                     found.last().and_then(|(item, finding)| Some((name(item, pairs), finding.as_ref()?)));
                 (self.progress)(&Progress { done: self.done, all: self.all, last });

@@ -36,6 +36,7 @@
 #include <numeric>
 #include <thread>
 
+#include "c10d_names.h"
 #include "collective.h"
 #include "replicas.h"
 #include "site.h"
@@ -103,7 +104,7 @@ struct Reduction {
   // The operand of this rank. For a premultiplied sum it is the product, an op of the program.
   at::Tensor operand(const at::Tensor& tensor) const {
     if (asked != ReduceOp::PREMUL_SUM) return tensor;
-    auto* factor = dynamic_cast<c10d::PreMulSumSupplement*>(asked.supplement_.get());
+    auto* factor = dynamic_cast<PreMulSumSupplement*>(asked.supplement_.get());
     TORCH_CHECK(factor != nullptr, device_name(), ": ReduceOp.PREMUL_SUM needs a factor");
     at::AutoDispatchBelowADInplaceOrView no_gradient;
     const at::Tensor multiple = factor->tensor_factor.defined() ? at::mul(tensor, factor->tensor_factor.reshape({}))
@@ -220,7 +221,7 @@ class Gloo final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                  const c10d::AllgatherOptions& opts) override {
     TORCH_CHECK(outputs.size() == inputs.size(), device_name(), ": all_gather_into_tensor needs as many outputs as inputs");
-    return each(inputs.size(), OpType::ALLGATHER_INTO_TENSOR_COALESCED, outputs,
+    return each(inputs.size(), ALLGATHER_INTO_TENSOR_COALESCED, outputs,
                 [&](size_t i) { return _allgather_base(outputs[i], inputs[i], opts); });
   }
 
@@ -315,7 +316,7 @@ class Gloo final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                  const c10d::ReduceScatterOptions& opts) override {
     TORCH_CHECK(outputs.size() == inputs.size(), device_name(), ": reduce_scatter_tensor needs as many outputs as inputs");
-    return each(inputs.size(), OpType::REDUCE_SCATTER_TENSOR_COALESCED, outputs,
+    return each(inputs.size(), REDUCE_SCATTER_TENSOR_COALESCED, outputs,
                 [&](size_t i) { return _reduce_scatter_base(outputs[i], inputs[i], opts); });
   }
 

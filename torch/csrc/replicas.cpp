@@ -34,6 +34,7 @@
 
 #include <algorithm>
 
+#include "c10d_names.h"
 #include "site.h"
 #include "storage.h"
 
@@ -300,7 +301,7 @@ class Replicas final : public c10d::Backend {
                                                                  const c10d::AllgatherOptions& opts) override {
     TORCH_CHECK(outputs.size() == inputs.size(), device_name(), ": all_gather_into_tensor needs as many outputs as inputs");
     for (size_t i = 0; i < inputs.size(); ++i) _allgather_base(outputs[i], inputs[i], opts);
-    return done(OpType::ALLGATHER_INTO_TENSOR_COALESCED, outputs);
+    return done(ALLGATHER_INTO_TENSOR_COALESCED, outputs);
   }
 
   c10::intrusive_ptr<c10d::Work> gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& opts) override {
@@ -345,7 +346,7 @@ class Replicas final : public c10d::Backend {
                                                                  const c10d::ReduceScatterOptions& opts) override {
     TORCH_CHECK(outputs.size() == inputs.size(), device_name(), ": reduce_scatter_tensor needs as many outputs as inputs");
     for (size_t i = 0; i < inputs.size(); ++i) _reduce_scatter_base(outputs[i], inputs[i], opts);
-    return done(OpType::REDUCE_SCATTER_TENSOR_COALESCED, outputs);
+    return done(REDUCE_SCATTER_TENSOR_COALESCED, outputs);
   }
 
   c10::intrusive_ptr<c10d::Work> alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,

@@ -54,6 +54,13 @@ pub(crate) fn run(args: &QualifyArgs, out: &mut String) -> Result<Status, Failur
         show(&bar, progress);
         // Without a terminal there is no bar.
         let now = progress.done * 10 / progress.all.max(1);
+        if let Some((name, finding)) = progress.last.as_ref().filter(|_| bar.is_hidden())
+            && **finding != Finding::Right
+        {
+            // What was found so far is known even if this process is ended.
+            let what = finding.evidence().map(|(_, what)| format!(": {what}")).unwrap_or_default();
+            note(format_args!("fuseline: {name}: {}{what}", finding.kind()));
+        }
         if bar.is_hidden() && now > tenths {
             tenths = now;
             note(format_args!(
