@@ -280,11 +280,11 @@ fn kill() {
     let _ = std::process::Command::new("kill").args(["-9", &id]).status();
 }
 
-/// Waits until the notes of plugin and environment and the executable are stored.
+/// Waits until the notes of capabilities, plugin and environment and the executable are stored.
 fn wait_for_the_entry() {
     let entries = PathBuf::from(std::env::var_os(ROOT).unwrap()).join("cache/v1/entries");
     let stored = || std::fs::read_dir(&entries).map_or(0, Iterator::count);
-    wait_for(|| stored() >= 3, || format!("{} entries", stored()));
+    wait_for(|| stored() >= 4, || format!("{} entries", stored()));
 }
 
 /// A program that ends during its first execution, or before the end of it was noted, does not
