@@ -722,7 +722,7 @@ mod tests {
     fn other_texts_are_refused() {
         let text = certificate().to_json();
         for (from, to, words) in [
-            ("\"format\": 1", "\"format\": 2", "its format is 2"),
+            ("\"format\": 2", "\"format\": 3", "its format is 3"),
             ("\"level\": \"full\"", "\"level\": \"half\"", "its level"),
             ("\"device kind\"", "\"kind\"", "its key"),
             ("\"op\": \"atan", "\"op\": \"atam", "a finding is"),

@@ -139,7 +139,10 @@ impl EngineShared {
 
     /// Takes a certificate that another process has made meanwhile.
     fn take_certificate(&self) {
-        let Ok(Some(Found::Exact(certificate))) = self.find_certificate() else { return };
+        let Some(store) = self.settled_store() else { return };
+        let Some(key) = store.environment().map(key_of) else { return };
+        let noted = store.load_new_note(&note_name(&key));
+        let Some(certificate) = noted.and_then(|note| certificate_of(&note, &key)) else { return };
         let defects = Arc::new(Defects::of(&certificate));
         let (count, plugin) = (defects.len(), self.plugin_path());
         if self.qualification.in_background.set(defects).is_err() {
@@ -191,8 +194,7 @@ impl EngineShared {
             return Ok(Some(found(certificate.clone(), &key)));
         }
         let noted = store.and_then(|store| store.load_note(&note_name(&key)));
-        let noted = noted.and_then(|note| Certificate::parse(std::str::from_utf8(&note).ok()?).ok());
-        if let Some(certificate) = noted.filter(|certificate| *certificate.key() == key) {
+        if let Some(certificate) = noted.and_then(|note| certificate_of(&note, &key)) {
             return Ok(Some(Found::Exact(certificate)));
         }
         let of_plugin = COMMITTED.iter().filter(|text| text.contains(&key.plugin));
@@ -227,6 +229,12 @@ impl EngineShared {
 
 fn key_of(environment: &Environment) -> CertificateKey {
     CertificateKey::of_parts(environment.parts().iter().map(|(name, value)| (name.as_str(), value.as_str())))
+}
+
+/// The certificate in a note, if it is for this key.
+fn certificate_of(note: &[u8], key: &CertificateKey) -> Option<Certificate> {
+    let certificate = Certificate::parse(std::str::from_utf8(note).ok()?).ok()?;
+    (certificate.key() == key).then_some(certificate)
 }
 
 fn found(certificate: Certificate, key: &CertificateKey) -> Found {

@@ -405,11 +405,15 @@ impl Store {
 
     /// The note with this name, if there is one.
     pub(crate) fn load_note(&self, name: &[u8]) -> Option<Vec<u8>> {
-        let (disk, request) = (self.disk.as_ref()?, note_request(name));
-        if !disk.may_have(&request.name()) {
-            return None;
-        }
-        disk.load(&request).found().map(|record| record.artifact)
+        let is_known = self.disk.as_ref()?.may_have(&note_request(name).name());
+        is_known.then(|| self.load_new_note(name)).flatten()
+    }
+
+    /// The note with this name, also if another process has stored it since this one has listed the
+    /// entries.
+    pub(crate) fn load_new_note(&self, name: &[u8]) -> Option<Vec<u8>> {
+        let record = self.disk.as_ref()?.load(&note_request(name)).found()?;
+        Some(record.artifact)
     }
 
     /// Keeps a note for other processes.
