@@ -67,7 +67,14 @@ impl Engine {
         let devices = start_devices(plugin, config.settings())?;
         let settings = config.settings().clone().on_device(true);
         let setup = EngineSetup::on_plugin(&settings);
-        let device = PjrtDevice::new(devices, &settings.flags, settings.numerics, settings.left_out, &setup)?;
+        let device = PjrtDevice::new(
+            devices,
+            &settings.client_options,
+            &settings.flags,
+            settings.numerics,
+            settings.left_out,
+            &setup,
+        )?;
         Engine::on(config, Device::on_pjrt(device, settings.faults), setup)
     }
 

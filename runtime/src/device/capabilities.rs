@@ -8,14 +8,15 @@
 //! Invariants:
 //! - CAPABILITY-1: a flag is set only if the plugin has accepted it.
 //! - CAPABILITY-2: stored capabilities are used only with the plugin file, the environment
-//!   variables, the devices, the processor and the flags with which they were found.
+//!   variables, the client options, the devices, the processor and the flags with which they were
+//!   found.
 
 use std::collections::BTreeSet;
 
 use fuseline_fusion::DTypeSet;
 use fuseline_fusion::encode::{Reader, Writer};
 use fuseline_fusion::lower::Numerics;
-use fuseline_pjrt::{CompileOptions, Error, Flag};
+use fuseline_pjrt::{ClientOptions, CompileOptions, Error, Flag};
 
 use super::compiler_flags::{COMPILER_FLAGS, CompilerFlag};
 use super::machine::Machine;
@@ -95,7 +96,12 @@ impl Capabilities {
 
     /// The bytes under which the capabilities are stored. `None` if it is unknown what they depend
     /// on.
-    pub(super) fn request(machine: &Machine, base: &CompileOptions, numerics: Numerics) -> Option<Vec<u8>> {
+    pub(super) fn request(
+        machine: &Machine,
+        client_options: &ClientOptions,
+        base: &CompileOptions,
+        numerics: Numerics,
+    ) -> Option<Vec<u8>> {
         let origin = machine.plugin().origin();
         let mut out = Writer::new();
         out.bytes(b"capabilities");
@@ -105,6 +111,7 @@ impl Capabilities {
             out.bytes(name.as_bytes());
             out.bytes(value.as_bytes());
         }
+        out.bytes(format!("{:?}", client_options.values()).as_bytes());
         out.bytes(&base.to_bytes());
         out.bytes(numerics.to_string().as_bytes());
         for row in COMPILER_FLAGS {

@@ -7,7 +7,7 @@ use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::lower::{Aliases, LOWERING, Numerics, Target};
 use fuseline_fusion::op::{Workaround, WorkaroundSet};
 use fuseline_fusion::{DType, Ref, TensorType};
-use fuseline_pjrt::{Client, CompileOptions};
+use fuseline_pjrt::{Client, ClientOptions, CompileOptions};
 use fuseline_sync::{Mutex, Rank};
 use smallvec::SmallVec;
 
@@ -67,14 +67,15 @@ impl Compiled {
 }
 
 impl PjrtDevice {
-    /// Creates the device. `devices` has at least one element; `flags` are set on top of the
-    /// platform's defaults. `notes` keeps what probes find out. `left_out` are workarounds to leave
+    /// Creates the device. `devices` has at least one element, of a client with `client_options`;
+    /// `flags` are set on top of the platform's defaults. `notes` keeps what probes find out. `left_out` are workarounds to leave
     /// out instead of those that a qualification has found unnecessary.
     ///
     /// # Errors
     /// When the compiler refuses one of `flags`.
     pub fn new(
         devices: PerReplica<fuseline_pjrt::Device>,
+        client_options: &ClientOptions,
         flags: &[(String, fuseline_pjrt::Flag)],
         numerics: Numerics,
         left_out: Option<WorkaroundSet>,
@@ -83,7 +84,7 @@ impl PjrtDevice {
         let client = devices[0].client();
         let machine = Machine::here(client, &devices);
         let base = base_options(&machine.ids(), flags)?;
-        let request = Capabilities::request(&machine, &base, numerics);
+        let request = Capabilities::request(&machine, client_options, &base, numerics);
         let noted = request.as_ref().and_then(|request| notes.load(request));
         let mut compiler = match noted.and_then(|note| Capabilities::decode(machine.platform(), &note)) {
             Some(known) => Compiler::with_capabilities(machine, base, numerics, known),
