@@ -68,8 +68,9 @@ impl Compiled {
 
 impl PjrtDevice {
     /// Creates the device. `devices` has at least one element, of a client with `client_options`;
-    /// `flags` are set on top of the platform's defaults. `notes` keeps what probes find out. `left_out` are workarounds to leave
-    /// out instead of those that a qualification has found unnecessary.
+    /// `flags` are set on top of the platform's defaults. `notes` keeps what probes find out.
+    /// `left_out` are workarounds to leave out instead of those that a qualification has found
+    /// unnecessary.
     ///
     /// # Errors
     /// When the compiler refuses one of `flags`.
