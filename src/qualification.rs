@@ -5,7 +5,7 @@
 
 #[doc(inline)]
 pub use fuseline_runtime::certificate::{
-    Brought, Certificate, CertificateError, CertificateKey, Check, FORMAT, Finding, Level, Row, SAMPLES,
+    Certificate, CertificateError, CertificateKey, Check, FORMAT, Finding, Level, OperandKind, Row, SAMPLES,
     WorkaroundNeed, digest,
 };
 pub use fuseline_runtime::{QualificationPolicy, QualificationStatus};

@@ -43,8 +43,10 @@ PYTHON, TORCH = "3.12", "2.11"
 
 def parse(arguments):
     parser = argparse.ArgumentParser(prog="benches/gpu/package", description=__doc__.split("\n")[0])
-    parser.add_argument("--output", type=pathlib.Path, default=ROOT / "gpu-package", help="folder of the package [default: gpu-package]")
-    parser.add_argument("--cases", type=pathlib.Path, default=ROOT.parent / "shared/conformance/cases", help="folder of the conformance cases [default: ../shared/conformance/cases]")
+    parser.add_argument("--output", type=pathlib.Path, default=ROOT / "gpu-package",
+                        help="folder of the package [default: gpu-package]")
+    parser.add_argument("--cases", type=pathlib.Path, default=ROOT.parent / "shared/conformance/cases",
+                        help="folder of the conformance cases [default: ../shared/conformance/cases]")
     parser.add_argument("--every", type=int, default=6, help="take one in so many cases of each class [default: 6]")
     parser.add_argument("--torch-python", type=pathlib.Path, help=f"a Python {PYTHON} with PyTorch {TORCH} [default: an environment that is made under target/]")
     parser.add_argument("--no-torch", action="store_true", help="leave out the wheel")
@@ -125,7 +127,8 @@ def torch_python(options):
         return python
     shutil.rmtree(environment, ignore_errors=True)
     run(base_python(), "-m", "venv", environment)
-    run(python, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary", ":all:", "--require-hashes", "-r", HERE / "requirements-torch.txt")
+    run(python, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary", ":all:", "--require-hashes", "-r",
+        HERE / "requirements-torch.txt")
     run(python, ROOT / "torch/tests/cuda_stubs.py")
     ready.write_text(wanted)
     return python
@@ -152,7 +155,8 @@ def add_wheel(options, folder):
         scratch = pathlib.Path(scratch)
         # What an earlier build for another PyTorch has left.
         shutil.rmtree(ROOT / "torch" / "build", ignore_errors=True)
-        run(python, "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps", "--wheel-dir", scratch, ROOT / "torch")
+        run(python, "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps", "--wheel-dir", scratch,
+            ROOT / "torch")
         shutil.rmtree(ROOT / "torch" / "build", ignore_errors=True)
         run(python, "-m", "wheel", "unpack", "--dest", scratch / "open", *scratch.glob("*.whl"))
         for library in (scratch / "open").rglob("*.so"):

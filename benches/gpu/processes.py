@@ -70,7 +70,8 @@ def run_command(command, budget, *, env, cwd, folder):
     names = [folder / "stdout", folder / "stderr"]
     with names[0].open("wb") as stdout, names[1].open("wb") as stderr:
         try:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, env=env, cwd=cwd, start_new_session=True)
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, env=env,
+                                       cwd=cwd, start_new_session=True)
         except OSError as error:
             return Done(127, False, 0.0, "", str(error))
         timed_out = False

@@ -35,12 +35,16 @@ def parse(arguments):
     parser = argparse.ArgumentParser(prog="benches/gpu/run", description=__doc__.split("\n")[0])
     parser.add_argument("--plugin", type=pathlib.Path, help="PJRT plugin [default: JAX's CUDA plugin]")
     parser.add_argument("--dry-run", action="store_true", help="try all steps on a CPU plugin")
-    parser.add_argument("--only", action="append", choices=list(steps.ALL), metavar="STEP", help=f"only this step; may be repeated: {', '.join(steps.ALL)}")
-    parser.add_argument("--python", type=pathlib.Path, default=pathlib.Path(sys.executable), help="a Python with JAX and PyTorch [default: this one]")
+    parser.add_argument("--only", action="append", choices=list(steps.ALL), metavar="STEP",
+                        help=f"only this step; may be repeated: {', '.join(steps.ALL)}")
+    parser.add_argument("--python", type=pathlib.Path, default=pathlib.Path(sys.executable),
+                        help="a Python with JAX and PyTorch [default: this one]")
     parser.add_argument("--package", type=pathlib.Path, default=ROOT / "gpu-package", help="folder of the package")
-    parser.add_argument("--output", type=pathlib.Path, help="folder of the results [default: $OUT, else benches/results/DATE-cuda]")
+    parser.add_argument("--output", type=pathlib.Path,
+                        help="folder of the results [default: $OUT, else benches/results/DATE-cuda]")
     parser.add_argument("--seconds", type=float, help=f"time for everything [default: {TOTAL}]")
-    parser.add_argument("--slower", type=float, default=1.0, metavar="FACTOR", help="multiply every budget, on a machine that is slow or busy")
+    parser.add_argument("--slower", type=float, default=1.0, metavar="FACTOR",
+                        help="multiply every budget, on a machine that is slow or busy")
     options = parser.parse_args(arguments)
     if options.seconds is None:
         options.seconds = TOTAL * options.slower
@@ -91,7 +95,8 @@ def machine():
         described["cpu"] = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     described["memory_bytes"] = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     described["load"] = os.getloadavg()[0]
-    described["device"] = output_of("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader")
+    described["device"] = output_of("nvidia-smi", "--query-gpu=name,driver_version,memory.total",
+                                    "--format=csv,noheader")
     return described
 
 
@@ -169,7 +174,8 @@ class Trial:
     def clean(self, text):
         """Text without the paths of this machine."""
         python = self.options.python.absolute().parent.parent
-        for path, name in ((self.package, "PACKAGE"), (self.scratch, "SCRATCH"), (self.output, "OUTPUT"), (ROOT, "."), (self.plugin.parent, "PLUGIN"), (python, "PYTHON"), (pathlib.Path.home(), "~")):
+        for path, name in ((self.package, "PACKAGE"), (self.scratch, "SCRATCH"), (self.output, "OUTPUT"), (ROOT, "."),
+                           (self.plugin.parent, "PLUGIN"), (python, "PYTHON"), (pathlib.Path.home(), "~")):
             if len(str(path)) > 1:
                 text = text.replace(str(path), name)
         return text

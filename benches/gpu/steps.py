@@ -71,7 +71,8 @@ def doctor(trial, budget, _):
 
 def devices(trial, budget, _):
     """The devices with their memories, and the statistics of memory."""
-    done = trial.run([trial.tool("fuseline"), "devices", "--json", "--device", trial.plugin, *trial.client_options()], budget)
+    done = trial.run([trial.tool("fuseline"), "devices", "--json", "--device", trial.plugin, *trial.client_options()],
+                     budget)
     return entry(done, document(done), document(done).get("error"))
 
 

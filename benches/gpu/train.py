@@ -65,7 +65,8 @@ def report(name, device, expected=None):
     """Trains and prints the outcome. Returns the losses."""
     losses, first, steady = train(device)
     differs = max((abs(one - other) for one, other in zip(losses, expected or losses)), default=0.0)
-    say(what=name, first_loss=losses[0], last_loss=losses[-1], first_step_ms=first, step_ms=steady, differs_from_cpu=differs)
+    say(what=name, first_loss=losses[0], last_loss=losses[-1], first_step_ms=first, step_ms=steady,
+        differs_from_cpu=differs)
     return losses, differs
 
 
@@ -73,7 +74,8 @@ def main():
     say(what="versions", torch=torch.__version__, python=sys.version.split()[0], cuda=torch.cuda.is_available())
     expected, _ = report("cpu", "cpu")
     worst = report("fuseline, fused", "fuseline", expected)[1]
-    say(what="device", name=torch.fuseline.get_device_name(), fallbacks=torch.fuseline.fallbacks(), counters=plain(torch.fuseline.counters()))
+    say(what="device", name=torch.fuseline.get_device_name(), fallbacks=torch.fuseline.fallbacks(),
+        counters=plain(torch.fuseline.counters()))
     say(what="memory", stats=plain(torch.fuseline.memory_stats()))
     if torch.cuda.is_available():
         report("cuda", "cuda", expected)

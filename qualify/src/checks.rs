@@ -10,7 +10,7 @@ use fuseline::fusion::op::{OPS, Signature, rounds};
 use fuseline::fusion::program::Program;
 use fuseline::fusion::{DTypeSet, OpDef};
 use fuseline::interp::{self, Arithmetic};
-use fuseline::qualification::{Brought, Finding};
+use fuseline::qualification::{Finding, OperandKind};
 use fuseline::{Attrs, DType, Engine, Literal, OpCode, PreparedProgram, Result, Tensor, TensorType};
 use fuseline_testgen::{Aim, ProgramOptions, ProgramSampler, SampleOperand, Sampled, Sampler, Seeded, fill};
 
@@ -196,10 +196,10 @@ pub(crate) fn subnormals(engine: &Engine, dtype: DType, arithmetic: Arithmetic) 
         Some(Call { signature: Arc::new(signature), operands })
     };
     let calls: Vec<Call> = calls.filter_map(call).collect();
-    for brought in [Brought::Uploaded, Brought::AsConstants] {
+    for operand_kind in [OperandKind::Uploaded, OperandKind::Constant] {
         let all: Vec<&Call> = calls.iter().collect();
-        for (call, outcome) in calls.iter().zip(run(engine, &all, brought, arithmetic)) {
-            let call = format!("{call}, {}", brought.name());
+        for (call, outcome) in calls.iter().zip(run(engine, &all, operand_kind, arithmetic)) {
+            let call = format!("{call}, {}", operand_kind.name());
             match outcome {
                 Outcome::Ran(cases) => {
                     if let Some(case) = cases.first() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use fuseline::fusion::Signature;
 use fuseline::fusion::op::{Fusibility, Rounding, rounding_class};
 use fuseline::interp::{self, Arithmetic};
-use fuseline::qualification::Brought;
+use fuseline::qualification::OperandKind;
 use fuseline::{Attrs, DType, Engine, Literal, Stage, Tensor, Tensors};
 use fuseline_testgen::rounding;
 
@@ -241,12 +241,17 @@ pub(crate) fn cause(error: &fuseline::Error) -> String {
 ///
 /// # Panics
 /// If the engine does not record a call.
-pub fn run(engine: &Engine, calls: &[&Call], brought: Brought, arithmetic: Arithmetic) -> Vec<Outcome> {
+pub fn run(
+    engine: &Engine,
+    calls: &[&Call],
+    operand_kind: OperandKind,
+    arithmetic: Arithmetic,
+) -> Vec<Outcome> {
     let stream = engine.stream();
     let record = |call: &&Call| {
-        let bring = |data: &Arc<Literal>| match brought {
-            Brought::Uploaded => stream.from_literal(data).expect("it is small"),
-            Brought::AsConstants => stream.constant(Literal::clone(data)).expect("it is small"),
+        let bring = |data: &Arc<Literal>| match operand_kind {
+            OperandKind::Uploaded => stream.from_literal(data).expect("it is small"),
+            OperandKind::Constant => stream.constant(Literal::clone(data)).expect("it is small"),
         };
         let operands: Vec<Tensor> = call.operands.iter().map(bring).collect();
         let operands: Vec<&Tensor> = operands.iter().collect();

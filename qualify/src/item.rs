@@ -6,7 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use fuseline::qualification::Brought;
+use fuseline::qualification::OperandKind;
 use fuseline::{DType, OpCode};
 
 /// One thing to try.
@@ -29,8 +29,8 @@ pub enum Item {
 /// The calls of a pair of the op table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Unit {
-    /// How the operands are brought.
-    pub brought: Brought,
+    /// How the operands get to the device.
+    pub operand_kind: OperandKind,
     /// The index of the pair in [`crate::calls::pairs`].
     pub pair: usize,
     /// The first call and the one after the last; `None` for all.
@@ -40,9 +40,11 @@ pub struct Unit {
 impl fmt::Display for Item {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Item::Calls(Unit { brought, pair, range: None }) => write!(f, "{} {pair}", brought.name()),
-            Item::Calls(Unit { brought, pair, range: Some((from, to)) }) => {
-                write!(f, "{} {pair} {from}..{to}", brought.name())
+            Item::Calls(Unit { operand_kind, pair, range: None }) => {
+                write!(f, "{} {pair}", operand_kind.name())
+            }
+            Item::Calls(Unit { operand_kind, pair, range: Some((from, to)) }) => {
+                write!(f, "{} {pair} {from}..{to}", operand_kind.name())
             }
             Item::Program(seed) => write!(f, "program {seed}"),
             Item::Update(dtype) => write!(f, "update {}", dtype.mlir()),
@@ -79,7 +81,7 @@ fn parse(text: &str) -> Option<Item> {
         return Some(Item::Case(rest.to_owned()));
     }
     let words: Vec<&str> = rest.split(' ').collect();
-    if let Some(brought) = Brought::from_name(kind) {
+    if let Some(operand_kind) = OperandKind::from_name(kind) {
         let (pair, range) = match words[..] {
             [pair] => (pair, None),
             [pair, range] => {
@@ -88,7 +90,7 @@ fn parse(text: &str) -> Option<Item> {
             }
             _ => return None,
         };
-        return Some(Item::Calls(Unit { brought, pair: pair.parse().ok()?, range }));
+        return Some(Item::Calls(Unit { operand_kind, pair: pair.parse().ok()?, range }));
     }
     match (kind, &words[..]) {
         ("program", [seed]) => Some(Item::Program(seed.parse().ok()?)),
@@ -107,10 +109,10 @@ mod tests {
 
     #[test]
     fn an_item_is_a_text() {
-        let unit = |brought, range| Item::Calls(Unit { brought, pair: 17, range });
+        let unit = |operand_kind, range| Item::Calls(Unit { operand_kind, pair: 17, range });
         for item in [
-            unit(Brought::Uploaded, None),
-            unit(Brought::AsConstants, Some((2, 4))),
+            unit(OperandKind::Uploaded, None),
+            unit(OperandKind::Constant, Some((2, 4))),
             Item::Program(u64::MAX),
             Item::Update(DType::BF16),
             Item::Subnormal(DType::F8E8M0FNU),

@@ -41,7 +41,7 @@ pub use fuseline::qualification::Certificate;
 pub use parent::{Options, Progress, QualifyError, qualify};
 pub use worker::{MARK, Setup, serve};
 
-use fuseline::qualification::{Brought, Level, digest};
+use fuseline::qualification::{Level, OperandKind, digest};
 
 /// The digest of the calls of the quick level: signatures, attributes and operands. The calls of
 /// the full level are made by the same code.
@@ -52,7 +52,7 @@ pub fn samples() -> String {
     for item in plan::batches(Level::Quick).into_iter().flatten() {
         text += &format!("{item}\n");
         let item::Item::Calls(unit) = item else { continue };
-        if unit.brought == Brought::AsConstants {
+        if unit.operand_kind == OperandKind::Constant {
             continue;
         }
         for call in plan::unit_calls(unit, &all, Level::Quick) {

@@ -143,11 +143,11 @@ struct Campaign<'a> {
 
 impl Campaign<'_> {
     /// Tries batches in workers with this set-up.
-    fn run(&mut self, work: &[Batch], setup: &Setup) -> Tried {
+    fn run(&mut self, work: &[Batch], setup: &Setup) -> Findings {
         let (worker, pairs, limit) = (self.worker, self.pairs, self.options.limit);
         let next = AtomicUsize::new(0);
         let (send, receive) = mpsc::channel();
-        let mut found: Tried = Vec::new();
+        let mut found: Findings = Vec::new();
         std::thread::scope(|scope| {
             for _ in 0..self.options.jobs() {
                 let (next, send) = (&next, send.clone());
@@ -174,7 +174,7 @@ impl Campaign<'_> {
 }
 
 /// For each workaround, the worst finding on the plain ops.
-fn needs(found: Tried, pairs: &[Pair]) -> Vec<WorkaroundNeed> {
+fn needs(found: Findings, pairs: &[Pair]) -> Vec<WorkaroundNeed> {
     let mut worst: BTreeMap<Workaround, Finding> = BTreeMap::new();
     for (item, finding) in found {
         let (Item::Calls(unit), Some(finding)) = (item, finding) else { continue };
@@ -254,11 +254,11 @@ const MOST_CRASHES: usize = 100;
 const RENEWED: usize = 100;
 
 /// Items and their findings; none for an item with nothing to try.
-type Tried = Vec<(Item, Option<Finding>)>;
+type Findings = Vec<(Item, Option<Finding>)>;
 
 impl Job<'_> {
     /// The findings on a batch, in its order.
-    fn tried(&mut self, batch: &[Item]) -> Tried {
+    fn tried(&mut self, batch: &[Item]) -> Findings {
         match self.ask(batch) {
             Ok(findings) => batch.iter().cloned().zip(findings).collect(),
             Err(how) if self.crashes >= MOST_CRASHES => {
@@ -343,7 +343,7 @@ fn name(item: &Item, pairs: &[Pair]) -> String {
     match item {
         Item::Calls(unit) => pairs
             .get(unit.pair)
-            .map_or_else(|| item.to_string(), |pair| format!("{pair}, {}", unit.brought.name())),
+            .map_or_else(|| item.to_string(), |pair| format!("{pair}, {}", unit.operand_kind.name())),
         Item::Program(seed) => format!("random program {seed}"),
         Item::Update(dtype) => format!("update in place of {dtype}"),
         Item::Subnormal(dtype) => format!("subnormal numbers of {dtype}"),
@@ -354,15 +354,15 @@ fn name(item: &Item, pairs: &[Pair]) -> String {
 
 /// The rows and checks of a certificate. Random programs are one check, and so are conformance
 /// cases that are right.
-fn collected(found: Tried, pairs: &[Pair]) -> (Vec<Row>, Vec<Check>) {
+fn collected(found: Findings, pairs: &[Pair]) -> (Vec<Row>, Vec<Check>) {
     let mut rows = Vec::new();
     let mut checks: BTreeMap<String, Check> = BTreeMap::new();
     for (item, finding) in found {
         let Some(finding) = finding else { continue };
         if let Item::Calls(unit) = item {
             let pair = &pairs[unit.pair];
-            let (op, dtype, other, brought) = (pair.def.code, pair.dtype, pair.other, unit.brought);
-            rows.push(Row { op, dtype, other, brought, finding });
+            let (op, dtype, other, operand_kind) = (pair.def.code, pair.dtype, pair.other, unit.operand_kind);
+            rows.push(Row { op, dtype, other, operand_kind, finding });
             continue;
         }
         let name = match &item {

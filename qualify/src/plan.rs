@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use fuseline::fusion::op::{Evidence, Fusibility, Lowered, OPS, Workaround};
 use fuseline::fusion::{DTypeSet, OpDef};
-use fuseline::qualification::{Brought, Level};
+use fuseline::qualification::{Level, OperandKind};
 use fuseline::{DType, OpCode};
 
 use crate::calls::{Call, MOST, Pair, calls, dtype_attr, pairs, splats};
@@ -87,8 +87,8 @@ pub fn batches(level: Level) -> Vec<Batch> {
         let programs: Vec<Item> = (0..PROGRAMS).map(Item::Program).collect();
         batches.extend(programs.chunks(PROGRAMS_TOGETHER).map(<[Item]>::to_vec));
     }
-    for brought in [Brought::Uploaded, Brought::AsConstants] {
-        batches.extend(unit_batches(level, brought));
+    for operand_kind in [OperandKind::Uploaded, OperandKind::Constant] {
+        batches.extend(unit_batches(level, operand_kind));
     }
     batches
 }
@@ -100,8 +100,8 @@ pub fn plain_batches() -> Vec<Batch> {
     let all = pairs();
     let is_changed: Vec<bool> = all.iter().map(|pair| !workarounds(pair).is_empty()).collect();
     let mut batches = Vec::new();
-    for brought in [Brought::Uploaded, Brought::AsConstants] {
-        for mut batch in unit_batches(Level::Full, brought) {
+    for operand_kind in [OperandKind::Uploaded, OperandKind::Constant] {
+        for mut batch in unit_batches(Level::Full, operand_kind) {
             batch.retain(|item| matches!(item, Item::Calls(unit) if is_changed[unit.pair]));
             if !batch.is_empty() {
                 batches.push(batch);
@@ -133,13 +133,14 @@ fn collective_types(def: &OpDef) -> impl Iterator<Item = (OpCode, DType)> + use<
     tried.map(move |dtype| (code, dtype))
 }
 
-fn unit_batches(level: Level, brought: Brought) -> Vec<Batch> {
+fn unit_batches(level: Level, operand_kind: OperandKind) -> Vec<Batch> {
     let all = pairs();
     let is_tried = |pair: &Pair| {
-        (level == Level::Full || is_quick(pair)) && (brought == Brought::Uploaded || is_folded(pair, level))
+        (level == Level::Full || is_quick(pair))
+            && (operand_kind == OperandKind::Uploaded || is_folded(pair, level))
     };
     let tried: Vec<usize> = (0..all.len()).filter(|&pair| is_tried(&all[pair])).collect();
-    let item = |&pair: &usize| Item::Calls(Unit { brought, pair, range: None });
+    let item = |&pair: &usize| Item::Calls(Unit { operand_kind, pair, range: None });
     let same_op = |a: &usize, b: &usize| all[*a].def.code == all[*b].def.code;
     // Each call becomes hundreds of ops, so several types together exceed the limit of a graph.
     let is_large = |pair: usize| matches!(all[pair].def.code, OpCode::Polygamma | OpCode::Zeta);
@@ -161,14 +162,14 @@ fn unit_batches(level: Level, brought: Brought) -> Vec<Batch> {
 #[must_use]
 pub fn unit_calls(unit: Unit, all: &[Pair], level: Level) -> Vec<Call> {
     let Some(&pair) = all.get(unit.pair) else { return Vec::new() };
-    let mut made = match (level, unit.brought) {
-        (Level::Quick, brought) => {
+    let mut made = match (level, unit.operand_kind) {
+        (Level::Quick, operand_kind) => {
             let calls = calls(pair, QUICK_MOST);
-            let most = if brought == Brought::Uploaded { QUICK_CALLS } else { 1 };
+            let most = if operand_kind == OperandKind::Uploaded { QUICK_CALLS } else { 1 };
             spread(calls, most)
         }
-        (Level::Full, Brought::Uploaded) => calls(pair, MOST),
-        (Level::Full, Brought::AsConstants) => {
+        (Level::Full, OperandKind::Uploaded) => calls(pair, MOST),
+        (Level::Full, OperandKind::Constant) => {
             let mut calls = spread(calls(pair, 1 << 10), CONSTANT);
             // A matrix of one number is singular, and whether that is detected depends on rounding.
             if pair.def.fusibility != Fusibility::Opaque {
@@ -216,13 +217,15 @@ mod tests {
     #[test]
     fn the_full_level_has_every_pair() {
         let all = pairs();
-        let of = |brought| {
+        let of = |operand_kind| {
             let items = batches(Level::Full).into_iter().flatten();
-            items.filter(|item| matches!(item, Item::Calls(unit) if unit.brought == brought)).count()
+            items
+                .filter(|item| matches!(item, Item::Calls(unit) if unit.operand_kind == operand_kind))
+                .count()
         };
-        assert_eq!(of(Brought::Uploaded), all.len());
+        assert_eq!(of(OperandKind::Uploaded), all.len());
         let folded = all.iter().filter(|pair| !pair.def.exchanges()).count();
-        assert_eq!(of(Brought::AsConstants), folded);
+        assert_eq!(of(OperandKind::Constant), folded);
     }
 
     /// A call that the lowering replaces has a reason (WORKAROUND-1).
@@ -258,7 +261,7 @@ mod tests {
     fn calls_are_the_same_each_time() {
         let all = pairs();
         for pair in (0..all.len()).step_by(97) {
-            let unit = Unit { brought: Brought::Uploaded, pair, range: None };
+            let unit = Unit { operand_kind: OperandKind::Uploaded, pair, range: None };
             let texts = || {
                 unit_calls(unit, &all, Level::Quick)
                     .iter()

@@ -12,7 +12,7 @@ use fuseline::fusion::DTypeSet;
 use fuseline::fusion::op::WorkaroundSet;
 use fuseline::interp::{Arithmetic, SumOrder};
 use fuseline::pjrt::Value as OptionValue;
-use fuseline::qualification::{Brought, Finding, Level};
+use fuseline::qualification::{Finding, Level, OperandKind};
 use fuseline::{DType, DiskCacheConfig, Engine, EngineConfig, ShapeClasses};
 use serde_json::{Value, json};
 
@@ -233,9 +233,9 @@ impl Worker {
     fn units(&self, units: &[Unit]) -> Vec<Option<Finding>> {
         let made: Vec<Vec<Call>> =
             units.iter().map(|unit| unit_calls(*unit, &self.pairs, self.setup.level)).collect();
-        let Some(brought) = units.first().map(|unit| unit.brought) else { return Vec::new() };
+        let Some(operand_kind) = units.first().map(|unit| unit.operand_kind) else { return Vec::new() };
         let flat: Vec<&Call> = made.iter().flatten().collect();
-        let mut outcomes = run(&self.engine, &flat, brought, self.arithmetic).into_iter();
+        let mut outcomes = run(&self.engine, &flat, operand_kind, self.arithmetic).into_iter();
         self.engine.clear_cache();
         let mut findings = Vec::new();
         for (unit, calls) in units.iter().zip(&made) {
@@ -245,7 +245,7 @@ impl Worker {
                 let mut found = judged(pair, call, outcome);
                 if !found.is_usable() && flat.len() > 1 && alone < ALONE {
                     alone += 1;
-                    found = self.alone(pair, call, brought, found);
+                    found = self.alone(pair, call, operand_kind, found);
                 }
                 if found > worst {
                     worst = found;
@@ -257,8 +257,8 @@ impl Worker {
     }
 
     /// The finding on a call by itself. A difference that only the region shows stays one.
-    fn alone(&self, pair: &Pair, call: &Call, brought: Brought, in_region: Finding) -> Finding {
-        let outcome = run(&self.engine, &[call], brought, self.arithmetic).pop();
+    fn alone(&self, pair: &Pair, call: &Call, operand_kind: OperandKind, in_region: Finding) -> Finding {
+        let outcome = run(&self.engine, &[call], operand_kind, self.arithmetic).pop();
         self.engine.clear_cache();
         match (outcome.map(|outcome| judged(pair, call, outcome)), in_region) {
             (Some(Finding::Right | Finding::RoundsDifferently { .. }), Finding::Wrong { example, call }) => {

@@ -56,27 +56,29 @@ impl Level {
 
 /// How operands get to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Brought {
+pub enum OperandKind {
     /// As inputs of the region.
     Uploaded,
     /// As constants, which XLA folds at compile time.
-    AsConstants,
+    Constant,
 }
 
-impl Brought {
+impl OperandKind {
     /// `uploaded` or `constants`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Brought::Uploaded => "uploaded",
-            Brought::AsConstants => "constants",
+            OperandKind::Uploaded => "uploaded",
+            OperandKind::Constant => "constants",
         }
     }
 
     /// The value of this name.
     #[must_use]
-    pub fn from_name(name: &str) -> Option<Brought> {
-        [Brought::Uploaded, Brought::AsConstants].into_iter().find(|brought| brought.name() == name)
+    pub fn from_name(name: &str) -> Option<OperandKind> {
+        [OperandKind::Uploaded, OperandKind::Constant]
+            .into_iter()
+            .find(|operand_kind| operand_kind.name() == name)
     }
 }
 
@@ -120,16 +122,22 @@ impl Finding {
     /// The kinds of findings, from best to worst.
     pub const KINDS: [&'static str; 5] = ["right", "rounds differently", "refused", "wrong", "crashes"];
 
-    /// The kind, one of [`Finding::KINDS`].
+    /// The position of the kind in [`Finding::KINDS`]: the greater, the worse.
     #[must_use]
-    pub fn kind(&self) -> &'static str {
-        Finding::KINDS[match self {
+    pub fn severity(&self) -> usize {
+        match self {
             Finding::Right => 0,
             Finding::RoundsDifferently { .. } => 1,
             Finding::Refused { .. } => 2,
             Finding::Wrong { .. } => 3,
             Finding::Crashes { .. } => 4,
-        }]
+        }
+    }
+
+    /// The kind, one of [`Finding::KINDS`].
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        Finding::KINDS[self.severity()]
     }
 
     /// Whether the op may run on the plugin: it is right or rounds differently.
@@ -196,8 +204,8 @@ pub struct Row {
     /// Another type of the call: one that an attribute names, or that of the operands among which
     /// the first one selects.
     pub other: Option<DType>,
-    /// How the operands were brought to the device.
-    pub brought: Brought,
+    /// How the operands got to the device.
+    pub operand_kind: OperandKind,
     /// The finding.
     pub finding: Finding,
 }
@@ -426,13 +434,13 @@ impl Certificate {
         &self.checks
     }
 
-    /// The worst finding on an op with first operands of an element type, however its operands were
-    /// brought. `None` if the op was not tried on that type.
+    /// The worst finding on an op with first operands of an element type, however its operands got
+    /// to the device. `None` if the op was not tried on that type.
     #[must_use]
     pub fn verdict(&self, op: OpCode, dtype: DType) -> Option<&Finding> {
         let start = self.rows.partition_point(|row| (row.op, row.dtype) < (op, dtype));
         let rows = self.rows[start..].iter().take_while(|row| (row.op, row.dtype) == (op, dtype));
-        rows.map(|row| &row.finding).max_by_key(|finding| rank(finding))
+        rows.map(|row| &row.finding).max_by_key(|finding| finding.severity())
     }
 
     /// The number of rows and checks of each kind, in the order of [`Finding::KINDS`].
@@ -462,7 +470,7 @@ impl Certificate {
             if let Some(other) = row.other {
                 line += &format!(", \"other\": {}", json!(other.mlir()));
             }
-            line + &format!(", \"brought\": {}, {}}}", json!(row.brought.name()), members(&row.finding))
+            line + &format!(", \"operands\": {}, {}}}", json!(row.operand_kind.name()), members(&row.finding))
         };
         let check = |check: &Check| {
             let (name, cases) = (json!(check.name), check.cases);
@@ -485,18 +493,20 @@ impl Certificate {
         };
         let workarounds: Vec<String> = self.workarounds.iter().map(need).collect();
         text += &format!("\"workarounds\": {},\n", lines('[', &workarounds, ']'));
-        for brought in [Brought::Uploaded, Brought::AsConstants] {
-            let end = if brought == Brought::Uploaded { "," } else { "\n}" };
-            let name = format!("right, {}", brought.name());
-            text += &format!("{}: {}{end}\n", json!(name), lines('{', &self.right(brought), '}'));
+        for operand_kind in [OperandKind::Uploaded, OperandKind::Constant] {
+            let end = if operand_kind == OperandKind::Uploaded { "," } else { "\n}" };
+            let name = format!("right, {}", operand_kind.name());
+            text += &format!("{}: {}{end}\n", json!(name), lines('{', &self.right(operand_kind), '}'));
         }
         text
     }
 
     /// A line for each op with the element types on which it is right.
-    fn right(&self, brought: Brought) -> Vec<String> {
+    fn right(&self, operand_kind: OperandKind) -> Vec<String> {
         let mut types: BTreeMap<OpCode, Vec<String>> = BTreeMap::new();
-        for row in self.rows.iter().filter(|row| row.brought == brought && row.finding == Finding::Right) {
+        for row in
+            self.rows.iter().filter(|row| row.operand_kind == operand_kind && row.finding == Finding::Right)
+        {
             let other = row.other.map(|other| format!("/{}", other.mlir())).unwrap_or_default();
             types.entry(row.op).or_default().push(format!("{}{other}", row.dtype.mlir()));
         }
@@ -525,16 +535,17 @@ impl Certificate {
         for row in list("findings")? {
             rows.push(read_row(row).ok_or_else(|| CertificateError(format!("a finding is {row}")))?);
         }
-        for brought in [Brought::Uploaded, Brought::AsConstants] {
-            let name = format!("right, {}", brought.name());
+        for operand_kind in [OperandKind::Uploaded, OperandKind::Constant] {
+            let name = format!("right, {}", operand_kind.name());
             let right = value[&name].as_object().ok_or_else(|| wrong(&format!("it has no \"{name}\"")))?;
-            rows.extend(read_right(right, brought).map_err(CertificateError)?);
+            rows.extend(read_right(right, operand_kind).map_err(CertificateError)?);
         }
         let mut checks = Vec::new();
         for check in list("checks")? {
             checks.push(read_check(check).ok_or_else(|| CertificateError(format!("a check is {check}")))?);
         }
-        let pairs: BTreeSet<_> = rows.iter().map(|row| (row.op, row.dtype, row.other, row.brought)).collect();
+        let pairs: BTreeSet<_> =
+            rows.iter().map(|row| (row.op, row.dtype, row.other, row.operand_kind)).collect();
         if pairs.len() < rows.len() {
             return Err(wrong("it has two findings on one op and element type"));
         }
@@ -546,11 +557,6 @@ impl Certificate {
         let needs = needs.collect::<Option<Vec<_>>>().ok_or_else(|| wrong("a workaround is unknown"))?;
         Ok(Certificate::new(key, level, date, rows, checks).with_workarounds(needs))
     }
-}
-
-/// The place of a finding among the kinds.
-fn rank(finding: &Finding) -> usize {
-    Finding::KINDS.iter().position(|kind| *kind == finding.kind()).unwrap_or(0)
 }
 
 /// The members of a finding without the braces, in the order in which they are written.
@@ -583,7 +589,7 @@ fn read_row(value: &Value) -> Option<Row> {
             Some(other) => Some(read_dtype(other)?),
             None => None,
         },
-        brought: Brought::from_name(value["brought"].as_str()?)?,
+        operand_kind: OperandKind::from_name(value["operands"].as_str()?)?,
         finding: Finding::from_json(value).filter(|finding| *finding != Finding::Right)?,
     })
 }
@@ -597,7 +603,7 @@ fn read_check(value: &Value) -> Option<Check> {
 }
 
 /// Reads the lines of [`Certificate::right`].
-fn read_right(right: &Map<String, Value>, brought: Brought) -> Result<Vec<Row>, String> {
+fn read_right(right: &Map<String, Value>, operand_kind: OperandKind) -> Result<Vec<Row>, String> {
     let mut rows = Vec::new();
     for (name, types) in right {
         let op = OpCode::from_name(name).ok_or_else(|| format!("there is no op {name}"))?;
@@ -609,7 +615,7 @@ fn read_right(right: &Map<String, Value>, brought: Brought) -> Result<Vec<Row>, 
             match (dtype, other) {
                 (Some(dtype), None | Some(Some(_))) => {
                     let other = other.flatten();
-                    rows.push(Row { op, dtype, other, brought, finding: Finding::Right });
+                    rows.push(Row { op, dtype, other, operand_kind, finding: Finding::Right });
                 }
                 _ => return Err(format!("there is no element type {word}")),
             }
@@ -623,32 +629,32 @@ mod tests {
     use super::*;
 
     fn certificate() -> Certificate {
-        let row = |op, dtype, other, brought, finding| Row { op, dtype, other, brought, finding };
+        let row = |op, dtype, other, operand_kind, finding| Row { op, dtype, other, operand_kind, finding };
         let call = || "atan(f32[4])".to_owned();
         let rows = vec![
-            row(OpCode::Add, DType::F32, None, Brought::Uploaded, Finding::Right),
-            row(OpCode::Add, DType::BF16, None, Brought::Uploaded, Finding::Right),
-            row(OpCode::Convert, DType::F32, Some(DType::I32), Brought::Uploaded, Finding::Right),
-            row(OpCode::Atan, DType::F32, None, Brought::Uploaded, Finding::Right),
+            row(OpCode::Add, DType::F32, None, OperandKind::Uploaded, Finding::Right),
+            row(OpCode::Add, DType::BF16, None, OperandKind::Uploaded, Finding::Right),
+            row(OpCode::Convert, DType::F32, Some(DType::I32), OperandKind::Uploaded, Finding::Right),
+            row(OpCode::Atan, DType::F32, None, OperandKind::Uploaded, Finding::Right),
             row(
                 OpCode::Atan,
                 DType::F32,
                 None,
-                Brought::AsConstants,
+                OperandKind::Constant,
                 Finding::Wrong { example: "0 in place of \"1\"\nof 2".to_owned(), call: call() },
             ),
             row(
                 OpCode::Exponential,
                 DType::F64,
                 None,
-                Brought::Uploaded,
+                OperandKind::Uploaded,
                 Finding::RoundsDifferently { steps: 9, call: call() },
             ),
             row(
                 OpCode::Fft,
                 DType::F64,
                 None,
-                Brought::Uploaded,
+                OperandKind::Uploaded,
                 Finding::Crashes { how: "signal 6".to_owned(), call: call() },
             ),
         ];
@@ -679,7 +685,7 @@ mod tests {
     fn a_row_is_a_line() {
         let text = certificate().to_json();
         for line in [
-            "{\"op\": \"atan\", \"dtype\": \"f32\", \"brought\": \"constants\", \"finding\": \"wrong\", \
+            "{\"op\": \"atan\", \"dtype\": \"f32\", \"operands\": \"constants\", \"finding\": \"wrong\", \
              \"example\": \"0 in place of \\\"1\\\"\\nof 2\", \"call\": \"atan(f32[4])\"}",
             "\"counts\": {\"right\": 5, \"rounds differently\": 1, \"refused\": 0, \"wrong\": 1, \"crashes\": 1},",
             "{\"check\": \"random programs\", \"cases\": 500, \"finding\": \"right\"}",

@@ -208,7 +208,8 @@ class Recorded final : public c10d::Work {
   bool wait(std::chrono::milliseconds timeout) override {
     if (waits_ || timeout != kNoTimeout) {
       for (const auto& part : parts_) {
-        TORCH_CHECK_WITH(DistBackendError, part->wait(timeout), device_name(), ": ", c10d::opTypeToString(opType_), " took longer than ",
+        TORCH_CHECK_WITH(DistBackendError, part->wait(timeout), device_name(), ": ", c10d::opTypeToString(opType_),
+                         " took longer than ",
                          timeout.count(), " ms");
       }
     }

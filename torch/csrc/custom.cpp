@@ -42,11 +42,13 @@ std::string words(c10::ScalarType dtype, c10::IntArrayRef dims) {
 std::vector<Type> results_of(int64_t op, at::TensorList operands) {
   size_t takes = 0, gives = 0;
   check(flt_custom_arity(static_cast<size_t>(op), &takes, &gives));
-  TORCH_CHECK(operands.size() == takes, device_name(), ": the custom op takes ", takes, " tensors, not ", operands.size());
+  TORCH_CHECK(operands.size() == takes, device_name(), ": the custom op takes ", takes, " tensors, not ",
+              operands.size());
   for (size_t at = 0; at < takes; ++at) {
     const Type wanted = type_at(op, false, at);
     const at::Tensor& given = operands[at];
-    TORCH_CHECK(given.scalar_type() == wanted.dtype && given.sizes() == c10::IntArrayRef(wanted.dims), device_name(), ": operand ", at,
+    TORCH_CHECK(given.scalar_type() == wanted.dtype && given.sizes() == c10::IntArrayRef(wanted.dims), device_name(),
+                ": operand ", at,
                 " of the custom op is ", words(wanted.dtype, wanted.dims), ", not ", words(given.scalar_type(), given.sizes()),
                 "; a module has fixed types");
   }

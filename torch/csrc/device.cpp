@@ -186,7 +186,8 @@ bool may_fall_back() { return fallbacks.load(std::memory_order_relaxed); }
 std::pair<uint64_t, uint64_t> next_random(std::optional<at::Generator> generator) {
   const at::Generator& used = generator && generator->defined() ? *generator : default_generator();
   auto* own = dynamic_cast<Generator*>(used.unsafeGetGeneratorImpl());
-  TORCH_CHECK(own != nullptr, device_name(), ": expected a generator of the device ", device_name(), ", but got one of ", used.device());
+  TORCH_CHECK(own != nullptr, device_name(), ": expected a generator of the device ", device_name(),
+              ", but got one of ", used.device());
   std::scoped_lock lock(own->mutex_);
   return {own->seed_, own->offset_++};
 }

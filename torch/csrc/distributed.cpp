@@ -69,7 +69,8 @@ struct Reduction {
     const bool is_right = asked != ReduceOp::UNUSED && (is_integer || !is_bitwise(asked)) && (is_sum || !c10::isComplexType(dtype)) &&
                           (is_number || (asked != ReduceOp::AVG && asked != ReduceOp::PREMUL_SUM)) &&
                           !(is_ordered && dtype == at::kUInt64);
-    TORCH_CHECK(is_right, device_name(), ": ", name, ": elements of type ", dtype, " cannot be reduced by op number ", static_cast<int>(asked.op_),
+    TORCH_CHECK(is_right, device_name(), ": ", name, ": elements of type ", dtype, " cannot be reduced by op number ",
+                static_cast<int>(asked.op_),
                 " of torch.distributed.ReduceOp");
   }
 
@@ -128,7 +129,8 @@ const at::Tensor& only(const Tensors& tensors, const char* name) {
 }
 
 const Tensors& only(const std::vector<Tensors>& lists, const char* name) {
-  TORCH_CHECK(lists.size() == 1, device_name(), ": ", name, " takes one list of tensors on each rank, not ", lists.size());
+  TORCH_CHECK(lists.size() == 1, device_name(), ": ", name, " takes one list of tensors on each rank, not ",
+              lists.size());
   return lists[0];
 }
 
@@ -149,7 +151,8 @@ class Gloo final : public c10d::Backend {
   }
   c10::intrusive_ptr<Options> getBackendOptions() override {
     std::scoped_lock lock(group_->mutex);
-    return c10::make_intrusive<Options>(device_name(), gloo_ ? gloo_->getBackendOptions()->timeout : kBackendDefaultTimeout);
+    return c10::make_intrusive<Options>(device_name(),
+                                        gloo_ ? gloo_->getBackendOptions()->timeout : kBackendDefaultTimeout);
   }
   uint64_t getSequenceNumberForGroup() override { return number_; }
 
@@ -203,7 +206,8 @@ class Gloo final : public c10d::Backend {
                                            const c10d::AllgatherOptions& opts) override {
     const Tensors& results = only(outputs, "all_gather");
     const int64_t bytes = bytes_of(only(inputs, "all_gather"));
-    TORCH_CHECK(static_cast<int>(results.size()) == size_, device_name(), ": all_gather: ", results.size(), " outputs for ", size_, " ranks");
+    TORCH_CHECK(static_cast<int>(results.size()) == size_, device_name(), ": all_gather: ", results.size(),
+                " outputs for ", size_, " ranks");
     for (const at::Tensor& result : results) check_bytes("all_gather", result, bytes);
     return record("all_gather", OpType::ALLGATHER, inputs, results, gathered(opts, bytes));
   }
@@ -220,7 +224,8 @@ class Gloo final : public c10d::Backend {
 
   c10::intrusive_ptr<c10d::Work> allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                  const c10d::AllgatherOptions& opts) override {
-    TORCH_CHECK(outputs.size() == inputs.size(), device_name(), ": all_gather_into_tensor needs as many outputs as inputs");
+    TORCH_CHECK(outputs.size() == inputs.size(), device_name(),
+                ": all_gather_into_tensor needs as many outputs as inputs");
     return each(inputs.size(), ALLGATHER_INTO_TENSOR_COALESCED, outputs,
                 [&](size_t i) { return _allgather_base(outputs[i], inputs[i], opts); });
   }
@@ -288,7 +293,8 @@ class Gloo final : public c10d::Backend {
                                                 const c10d::ReduceScatterOptions& opts) override {
     const at::Tensor& output = only(outputs, "reduce_scatter");
     Tensors operands = only(inputs, "reduce_scatter");
-    TORCH_CHECK(static_cast<int>(operands.size()) == size_, device_name(), ": reduce_scatter: ", operands.size(), " inputs for ", size_, " ranks");
+    TORCH_CHECK(static_cast<int>(operands.size()) == size_, device_name(), ": reduce_scatter: ", operands.size(),
+                " inputs for ", size_, " ranks");
     check_bytes("reduce_scatter", output, bytes_of(operands[rank_]));
     const Reduction reduction = reduced(output, opts.reduceOp, "reduce_scatter");
     // Parts may differ in size: this rank's part begins after those before it.
@@ -315,15 +321,18 @@ class Gloo final : public c10d::Backend {
 
   c10::intrusive_ptr<c10d::Work> reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                  const c10d::ReduceScatterOptions& opts) override {
-    TORCH_CHECK(outputs.size() == inputs.size(), device_name(), ": reduce_scatter_tensor needs as many outputs as inputs");
+    TORCH_CHECK(outputs.size() == inputs.size(), device_name(),
+                ": reduce_scatter_tensor needs as many outputs as inputs");
     return each(inputs.size(), REDUCE_SCATTER_TENSOR_COALESCED, outputs,
                 [&](size_t i) { return _reduce_scatter_base(outputs[i], inputs[i], opts); });
   }
 
   c10::intrusive_ptr<c10d::Work> alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
                                                std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& opts) override {
-    TORCH_CHECK(output.dim() > 0 && input.dim() > 0, device_name(), ": all_to_all_single: a tensor has no first dimension to split");
-    TORCH_CHECK(output.scalar_type() == input.scalar_type(), device_name(), ": all_to_all_single: input and output have different types");
+    TORCH_CHECK(output.dim() > 0 && input.dim() > 0, device_name(),
+                ": all_to_all_single: a tensor has no first dimension to split");
+    TORCH_CHECK(output.scalar_type() == input.scalar_type(), device_name(),
+                ": all_to_all_single: input and output have different types");
     // Rows of bytes.
     auto row = [](const at::Tensor& tensor) {
       int64_t bytes = static_cast<int64_t>(tensor.dtype().itemsize());

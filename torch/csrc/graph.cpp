@@ -235,7 +235,8 @@ void end(Recording& recording, const std::vector<at::Tensor>& outputs) {
     if (buf == nullptr || buf->recording != fuseline::recording()) {
       output.constant = tensor;
     } else if (const auto found = inputs.find(buf); found != inputs.end()) {
-      TORCH_CHECK(variant.inputs[found->second].kind != Input::kHost, device_name(), ": a graph cannot return a CPU tensor");
+      TORCH_CHECK(variant.inputs[found->second].kind != Input::kHost, device_name(),
+                  ": a graph cannot return a CPU tensor");
       output.input = found->second;
     } else {
       const auto [place, is_new] = made.emplace(buf, returns.size());

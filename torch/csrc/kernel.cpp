@@ -668,7 +668,8 @@ void register_kernels() {
   for (const Row& row : rows()) {
     auto functional = dispatcher.findSchema({row.name, row.overload});
     TORCH_CHECK(functional, device_name(), ": this PyTorch has no ", row.name, ".", row.overload);
-    TORCH_CHECK(!has_composite_kernel(*functional), device_name(), ": ", row.name, ".", row.overload, " is a composite op");
+    TORCH_CHECK(!has_composite_kernel(*functional), device_name(), ": ", row.name, ".", row.overload,
+                " is a composite op");
     const auto& schema = functional->schema();
     const bool is_functional = std::none_of(schema.arguments().begin(), schema.arguments().end(), is_written);
     TORCH_CHECK(is_functional, device_name(), ": ", row.name, ".", row.overload, " writes to its arguments");

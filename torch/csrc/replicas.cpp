@@ -108,7 +108,8 @@ at::Tensor resized_meta(const at::Tensor& self, int64_t dim, bool is_whole) {
   if (is_whole) {
     sizes[dim] = sizes[dim] * count();
   } else {
-    TORCH_CHECK(sizes[dim] % count() == 0, device_name(), ": dimension ", dim, " has ", sizes[dim], " elements, which ", count(),
+    TORCH_CHECK(sizes[dim] % count() == 0, device_name(), ": dimension ", dim, " has ", sizes[dim],
+                " elements, which ", count(),
                 " replicas cannot share equally: pad it or cut it to a multiple of ", count());
     sizes[dim] = sizes[dim] / count();
   }
@@ -234,7 +235,8 @@ const char* combiner(const char* name, const at::Tensor& tensor, const ReduceOp&
     case ReduceOp::BXOR: how = is_integer ? "xor" : nullptr; break;
     default: break;
   }
-  TORCH_CHECK(how != nullptr, device_name(), ": ", name, ": elements of type ", dtype, " of replicas cannot be reduced by op number ",
+  TORCH_CHECK(how != nullptr, device_name(), ": ", name, ": elements of type ", dtype,
+              " of replicas cannot be reduced by op number ",
               static_cast<int>(op.op_), " of torch.distributed.ReduceOp");
   return how;
 }
@@ -299,7 +301,8 @@ class Replicas final : public c10d::Backend {
 
   c10::intrusive_ptr<c10d::Work> allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                  const c10d::AllgatherOptions& opts) override {
-    TORCH_CHECK(outputs.size() == inputs.size(), device_name(), ": all_gather_into_tensor needs as many outputs as inputs");
+    TORCH_CHECK(outputs.size() == inputs.size(), device_name(),
+                ": all_gather_into_tensor needs as many outputs as inputs");
     for (size_t i = 0; i < inputs.size(); ++i) _allgather_base(outputs[i], inputs[i], opts);
     return done(ALLGATHER_INTO_TENSOR_COALESCED, outputs);
   }
@@ -344,7 +347,8 @@ class Replicas final : public c10d::Backend {
 
   c10::intrusive_ptr<c10d::Work> reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                  const c10d::ReduceScatterOptions& opts) override {
-    TORCH_CHECK(outputs.size() == inputs.size(), device_name(), ": reduce_scatter_tensor needs as many outputs as inputs");
+    TORCH_CHECK(outputs.size() == inputs.size(), device_name(),
+                ": reduce_scatter_tensor needs as many outputs as inputs");
     for (size_t i = 0; i < inputs.size(); ++i) _reduce_scatter_base(outputs[i], inputs[i], opts);
     return done(REDUCE_SCATTER_TENSOR_COALESCED, outputs);
   }
@@ -407,7 +411,8 @@ class Replicas final : public c10d::Backend {
   static void check_pair(const char* name, const at::Tensor& less, const at::Tensor& more, int64_t times) {
     check_ours(less, name);
     check_ours(more, name);
-    TORCH_CHECK(less.scalar_type() == more.scalar_type(), device_name(), ": ", name, ": input and output have different types");
+    TORCH_CHECK(less.scalar_type() == more.scalar_type(), device_name(), ": ", name,
+                ": input and output have different types");
     TORCH_CHECK(less.numel() * times == more.numel(), device_name(), ": ", name, ": a tensor has ",
                 more.numel(), " elements, but ",
                 less.numel() * times, " are needed");
@@ -437,7 +442,8 @@ class Replicas final : public c10d::Backend {
 
   // The list as one tensor. Each part has the sizes of `like`.
   at::Tensor stacked(const Tensors& list, const at::Tensor& like, const char* name) const {
-    TORCH_CHECK(list.size() == replicas(), device_name(), ": ", name, ": ", list.size(), " inputs for ", size_, " replicas");
+    TORCH_CHECK(list.size() == replicas(), device_name(), ": ", name, ": ", list.size(), " inputs for ", size_,
+                " replicas");
     for (const at::Tensor& part : list) {
       check_ours(part, name);
       TORCH_CHECK(part.sizes() == like.sizes() && part.scalar_type() == like.scalar_type(), device_name(), ": ", name,
@@ -447,7 +453,8 @@ class Replicas final : public c10d::Backend {
   }
 
   void give(const Tensors& outputs, const at::Tensor& all, const char* name) const {
-    TORCH_CHECK(outputs.size() == replicas(), device_name(), ": ", name, ": ", outputs.size(), " outputs for ", size_, " replicas");
+    TORCH_CHECK(outputs.size() == replicas(), device_name(), ": ", name, ": ", outputs.size(), " outputs for ", size_,
+                " replicas");
     for (size_t i = 0; i < outputs.size(); ++i) {
       check_pair(name, outputs[i], all, size_);
       outputs[i].copy_(all.select(0, static_cast<int64_t>(i)).reshape(outputs[i].sizes()));

@@ -64,7 +64,8 @@ uint32_t code_of(c10::ScalarType dtype) {
 }
 
 FltType type_of(c10::ScalarType dtype, c10::IntArrayRef dims) {
-  TORCH_CHECK_NOT_IMPLEMENTED(code_of(dtype) != 0, device_name(), ": there are no tensors of type ", dtype, " on this device");
+  TORCH_CHECK_NOT_IMPLEMENTED(code_of(dtype) != 0, device_name(), ": there are no tensors of type ", dtype,
+                              " on this device");
   return FltType{code_of(dtype), static_cast<uint32_t>(dims.size()), dims.data()};
 }
 
@@ -187,7 +188,8 @@ Buf& buf_of(c10::StorageImpl* storage) {
   if (C10_LIKELY(data.get_deleter() == &delete_buf)) return *static_cast<Buf*>(data.get_context());
   Buf* buf = buf_at(data.get());
   // Fake tensors have the device but no data.
-  TORCH_CHECK(buf != nullptr, device_name(), ": expected a tensor with data, but got one without, such as a fake tensor");
+  TORCH_CHECK(buf != nullptr, device_name(),
+              ": expected a tensor with data, but got one without, such as a fake tensor");
   return *buf;
 }
 

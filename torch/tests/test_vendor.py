@@ -308,7 +308,8 @@ class Names(Case):
             why = self.refused(USE, *path, self.source)
             for part in ("acme of torch-acme", "beta of torch-beta", "FUSELINE_TORCH_VENDOR", "only one name"):
                 self.assertIn(part, why)
-        for choice, name in (("acme", "acme"), ("beta", "beta"), ("fuseline", "fuseline"), ("gamma=torch_acme.device:DEVICE", "gamma")):
+        for choice, name in (("acme", "acme"), ("beta", "beta"), ("fuseline", "fuseline"),
+                             ("gamma=torch_acme.device:DEVICE", "gamma")):
             self.assertEqual(self.program(USE, beta, FUSELINE_TORCH_VENDOR=choice), f"{name}:0")
         why = self.refused(USE, self.source, self.folder, FUSELINE_TORCH_VENDOR="delta")
         self.assertIn("FUSELINE_TORCH_VENDOR is delta, but there is no such vendor; installed: acme", why)
@@ -334,7 +335,8 @@ class Names(Case):
             ("add_", "wrong:PATH", "the device cannot be named 'add_': torch.Tensor.add_ exists"),
             ("xla", "wrong:PATH", "the device cannot be named 'xla': PyTorch has such a device"),
             ("Beta", "wrong:PATH", "lower-case letters"),
-            ("beta", "wrong:NO_PACKAGE", "beta: the package no_such_package with the plugin no_such_package/x.so is not installed"),
+            ("beta", "wrong:NO_PACKAGE",
+             "beta: the package no_such_package with the plugin no_such_package/x.so is not installed"),
             ("beta", "wrong:NO_FILE", "beta: there is no plugin"),
             ("beta", "wrong:PATH", "beta: there is no plugin /nowhere/x.so"),
         ):

@@ -183,15 +183,13 @@ fn words(certificate: &Certificate, took: Duration, out: &mut String) {
         );
     }
     let mut by_kind: BTreeMap<usize, Vec<(String, &Finding)>> = BTreeMap::new();
-    let rank =
-        |finding: &Finding| Finding::KINDS.iter().position(|kind| *kind == finding.kind()).unwrap_or(0);
     for row in certificate.rows() {
         let other = row.other.map(|other| format!(" and {other}")).unwrap_or_default();
-        let name = format!("{} of {}{other}, {}", row.op.name(), row.dtype, row.brought.name());
-        by_kind.entry(rank(&row.finding)).or_default().push((name, &row.finding));
+        let name = format!("{} of {}{other}, {}", row.op.name(), row.dtype, row.operand_kind.name());
+        by_kind.entry(row.finding.severity()).or_default().push((name, &row.finding));
     }
     for check in certificate.checks() {
-        by_kind.entry(rank(&check.finding)).or_default().push((check.name.clone(), &check.finding));
+        by_kind.entry(check.finding.severity()).or_default().push((check.name.clone(), &check.finding));
     }
     for (kind, findings) in by_kind.iter().rev().filter(|(kind, _)| **kind > 0) {
         say!(out);

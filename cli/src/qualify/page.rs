@@ -63,7 +63,7 @@ pub(crate) fn page(certificate: &Certificate) -> String {
 fn evidence(certificate: &Certificate) -> Markup {
     let rows = certificate.rows().iter().map(|row| {
         let other = row.other.map(|other| format!(" and {other}")).unwrap_or_default();
-        (format!("{} of {}{other}, {}", row.op.name(), row.dtype, row.brought.name()), &row.finding)
+        (format!("{} of {}{other}, {}", row.op.name(), row.dtype, row.operand_kind.name()), &row.finding)
     });
     let checks = certificate.checks().iter().map(|check| (check.name.clone(), &check.finding));
     let mut all: Vec<(String, &Finding)> =

@@ -40,11 +40,11 @@ pub struct Capabilities {
 }
 
 /// A function that compiles a module, only to find out whether the options are accepted.
-pub(super) type Ask<'a> = &'a dyn Fn(&str, &CompileOptions) -> Result<(), Error>;
+pub(super) type ProbeCompile<'a> = &'a dyn Fn(&str, &CompileOptions) -> Result<(), Error>;
 
 impl Capabilities {
     /// Finds out which flags a compiler accepts on top of `base`.
-    pub(super) fn probe(platform: &str, base: &CompileOptions, ask: Ask<'_>) -> Capabilities {
+    pub(super) fn probe(platform: &str, base: &CompileOptions, ask: ProbeCompile<'_>) -> Capabilities {
         let names: BTreeSet<&str> =
             COMPILER_FLAGS.iter().filter(|row| row.platform == platform).map(|row| row.name).collect();
         let mut refused = BTreeSet::new();
@@ -154,7 +154,7 @@ impl Capabilities {
 fn find_refused<'a>(
     names: &[&'a str],
     base: &CompileOptions,
-    ask: Ask<'_>,
+    ask: ProbeCompile<'_>,
     refused: &mut BTreeSet<String>,
 ) -> bool {
     let mut left: Vec<&'a str> = names.to_vec();
@@ -197,6 +197,6 @@ pub(super) fn base_options(devices: &[i64], flags: &[(String, Flag)]) -> Result<
 ///
 /// # Errors
 /// The compiler's refusal.
-pub(super) fn check_user_flags(base: &CompileOptions, ask: Ask<'_>) -> Result<(), Error> {
+pub(super) fn check_user_flags(base: &CompileOptions, ask: ProbeCompile<'_>) -> Result<(), Error> {
     if base.flags().next().is_some() { ask(IDENTITY, base) } else { Ok(()) }
 }

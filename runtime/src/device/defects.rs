@@ -16,7 +16,7 @@ use fuseline_fusion::ir::{Node, Ref};
 use fuseline_fusion::{DType, Graph, OpCode, Signature};
 
 use super::SpecializedScalars;
-use crate::certificate::{Brought, Certificate, Finding, Row};
+use crate::certificate::{Certificate, Finding, OperandKind, Row};
 
 /// The ops that a plugin computes wrongly.
 #[derive(Debug, Default)]
@@ -75,10 +75,10 @@ impl Defects {
             return Vec::new();
         }
         let is_constant = |param: u32| constants.iter().any(|(constant, _)| *constant == param);
-        let mut folded = Folded { is_constant: &is_constant, results: Vec::new() };
+        let mut folding = ConstantFolding { is_constant: &is_constant, results: Vec::new() };
         let mut found = Vec::new();
         for (node, op) in graph.nodes().iter().enumerate() {
-            let is_folded = folded.add(op);
+            let is_folded = folding.add(op);
             if let Some(defect) = self.in_call(op.signature(), is_folded) {
                 found.push(DefectiveOp { node, why: defect.why.as_str().into() });
             }
@@ -106,12 +106,17 @@ impl Defect {
             Some(other) => format!("{} and {other}", row.dtype),
             None => row.dtype.to_string(),
         };
-        let constants = if row.brought == Brought::AsConstants { " of constants" } else { "" };
+        let constants = if row.operand_kind == OperandKind::Constant { " of constants" } else { "" };
         let why = format!(
             "the plugin {what}: `{}`{constants} on {types}, according to its certificate of {date}",
             row.op.name()
         );
-        Defect { dtype: row.dtype, other: row.other, is_folding: row.brought == Brought::AsConstants, why }
+        Defect {
+            dtype: row.dtype,
+            other: row.other,
+            is_folding: row.operand_kind == OperandKind::Constant,
+            why,
+        }
     }
 
     /// Whether a call has the types of the defect.
@@ -127,12 +132,12 @@ impl Defect {
 }
 
 /// Which values a compiler can fold, because they are computed from constants only.
-struct Folded<'a> {
+struct ConstantFolding<'a> {
     is_constant: &'a dyn Fn(u32) -> bool,
     results: Vec<bool>,
 }
 
-impl Folded<'_> {
+impl ConstantFolding<'_> {
     /// Adds a node. Returns whether the compiler can fold it.
     fn add(&mut self, node: &Node) -> bool {
         let is_known = |value: &Ref| match *value {
@@ -161,9 +166,10 @@ mod tests {
     use super::*;
     use crate::certificate::{CertificateKey, Level};
 
-    fn defects(rows: &[(OpCode, DType, Option<DType>, Brought)]) -> Defects {
+    fn defects(rows: &[(OpCode, DType, Option<DType>, OperandKind)]) -> Defects {
         let wrong = || Finding::Wrong { example: "1 in place of 0".into(), call: "a call".into() };
-        let row = |&(op, dtype, other, brought)| Row { op, dtype, other, brought, finding: wrong() };
+        let row =
+            |&(op, dtype, other, operand_kind)| Row { op, dtype, other, operand_kind, finding: wrong() };
         let rows = rows.iter().map(row).collect();
         let key = CertificateKey::default();
         Defects::of(&Certificate::new(key, Level::Quick, "2026-11-28".into(), rows, Vec::new()))
@@ -187,14 +193,14 @@ mod tests {
 
     #[test]
     fn ops_are_found_by_element_type() {
-        let found = defects(&[(OpCode::Tanh, DType::F32, None, Brought::Uploaded)]);
+        let found = defects(&[(OpCode::Tanh, DType::F32, None, OperandKind::Uploaded)]);
         assert_eq!(nodes(&found, &graph(DType::F32)), [1, 3]);
         assert_eq!(nodes(&found, &graph(DType::F64)), [0usize; 0]);
     }
 
     #[test]
     fn what_is_wrong_of_constants_is_right_of_inputs() {
-        let found = defects(&[(OpCode::Tanh, DType::F32, None, Brought::AsConstants)]);
+        let found = defects(&[(OpCode::Tanh, DType::F32, None, OperandKind::Constant)]);
         assert_eq!(nodes(&found, &graph(DType::F32)), [3]);
     }
 
@@ -204,7 +210,7 @@ mod tests {
         let x = graph.param(TensorType::scalar(DType::F32));
         graph.push(OpCode::Convert, attrs::convert(DType::F64), &[], &[x]).unwrap();
         graph.push(OpCode::Convert, attrs::convert(DType::I8), &[], &[x]).unwrap();
-        let found = defects(&[(OpCode::Convert, DType::F32, Some(DType::I8), Brought::Uploaded)]);
+        let found = defects(&[(OpCode::Convert, DType::F32, Some(DType::I8), OperandKind::Uploaded)]);
         assert_eq!(nodes(&found, &graph), [1]);
     }
 
@@ -216,7 +222,7 @@ mod tests {
         let zero = graph.param(scalar.clone());
         let sum = Arc::new(Body::binary(OpCode::Add, scalar).unwrap());
         graph.push(OpCode::Reduce, attrs::dimensions(&[0]), &[sum], &[x, zero]).unwrap();
-        let found = defects(&[(OpCode::Add, DType::F32, None, Brought::Uploaded)]);
+        let found = defects(&[(OpCode::Add, DType::F32, None, OperandKind::Uploaded)]);
         assert_eq!(nodes(&found, &graph), [0]);
     }
 }

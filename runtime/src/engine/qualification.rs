@@ -45,7 +45,7 @@ pub(crate) struct Qualification {
 }
 
 /// The certificate that was found.
-enum Found {
+enum CertificateMatch {
     /// One for exactly this environment.
     Exact(Certificate),
     /// One for the same plugin file, with another processor, other options or another version of
@@ -61,7 +61,7 @@ impl EngineShared {
             return found;
         }
         known.at_start.get_or_init(|| match self.find_certificate() {
-            Ok(Some(Found::Exact(certificate) | Found::SamePlugin(certificate))) => {
+            Ok(Some(CertificateMatch::Exact(certificate) | CertificateMatch::SamePlugin(certificate))) => {
                 Arc::new(Defects::of(&certificate))
             }
             _ => Arc::default(),
@@ -77,7 +77,7 @@ impl EngineShared {
             return Ok(());
         }
         match self.find_certificate().map_err(Error::setup)? {
-            Some(Found::Exact(_)) => Ok(()),
+            Some(CertificateMatch::Exact(_)) => Ok(()),
             _ => Err(Error::setup(format!(
                 "the configuration requires a certificate for the plugin {}, and there is none for this \
                  environment: run `{}`",
@@ -169,7 +169,7 @@ impl EngineShared {
     ///
     /// # Errors
     /// When the configured one is for another plugin file, or the environment is unknown.
-    fn find_certificate(&self) -> std::result::Result<Option<Found>, String> {
+    fn find_certificate(&self) -> std::result::Result<Option<CertificateMatch>, String> {
         let Some(device) = self.device.pjrt() else { return Ok(None) };
         let configured = self.config.certificate.as_deref();
         let store = self.settled_store();
@@ -191,15 +191,15 @@ impl EngineShared {
                     self.plugin_path()
                 ));
             }
-            return Ok(Some(found(certificate.clone(), &key)));
+            return Ok(Some(match_of(certificate.clone(), &key)));
         }
         let noted = store.and_then(|store| store.load_note(&note_name(&key)));
         if let Some(certificate) = noted.and_then(|note| certificate_of(&note, &key)) {
-            return Ok(Some(Found::Exact(certificate)));
+            return Ok(Some(CertificateMatch::Exact(certificate)));
         }
         let of_plugin = COMMITTED.iter().filter(|text| text.contains(&key.plugin));
         let mut of_plugin = of_plugin.filter_map(|text| Certificate::parse(text).ok());
-        Ok(of_plugin.next().map(|certificate| found(certificate, &key)))
+        Ok(of_plugin.next().map(|certificate| match_of(certificate, &key)))
     }
 
     /// Keeps a certificate in the disk cache, for later processes. They leave out the workarounds
@@ -237,8 +237,12 @@ fn certificate_of(note: &[u8], key: &CertificateKey) -> Option<Certificate> {
     (certificate.key() == key).then_some(certificate)
 }
 
-fn found(certificate: Certificate, key: &CertificateKey) -> Found {
-    if certificate.key() == key { Found::Exact(certificate) } else { Found::SamePlugin(certificate) }
+fn match_of(certificate: Certificate, key: &CertificateKey) -> CertificateMatch {
+    if certificate.key() == key {
+        CertificateMatch::Exact(certificate)
+    } else {
+        CertificateMatch::SamePlugin(certificate)
+    }
 }
 
 /// The name of the note with the certificate for a key.

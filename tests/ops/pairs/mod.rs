@@ -20,7 +20,7 @@ use fuseline::fusion::DTypeClass;
 use fuseline::fusion::lower::Target;
 use fuseline::fusion::op::Fusibility;
 use fuseline::interp::SumOrder;
-use fuseline::qualification::Brought;
+use fuseline::qualification::OperandKind;
 use fuseline::{Engine, EngineConfig, OpCode};
 use fuseline_qualify::calls::{Call, MOST, Pair, calls, dtype_attr, pairs, splats};
 use fuseline_qualify::compare::{Case, Outcome, run};
@@ -153,10 +153,10 @@ impl Findings {
     }
 
     /// Runs the calls of some pairs in one region, and adds the outcomes.
-    fn add_all(&mut self, engine: &Engine, made: &[(&Pair, Vec<Call>)], brought: Brought) {
+    fn add_all(&mut self, engine: &Engine, made: &[(&Pair, Vec<Call>)], operand_kind: OperandKind) {
         let flat: Vec<&Call> = made.iter().flat_map(|(_, calls)| calls).collect();
         let arithmetic = Target::CPU.arithmetic(SumOrder::InOrder);
-        let mut outcomes = run(engine, &flat, brought, arithmetic).into_iter();
+        let mut outcomes = run(engine, &flat, operand_kind, arithmetic).into_iter();
         for (pair, calls) in made.iter().filter(|(_, calls)| !calls.is_empty()) {
             self.add(pair, outcomes.by_ref().take(calls.len()).collect());
         }
@@ -259,7 +259,7 @@ fn compare(family: Family, extent: Extent) {
                 let _ = writeln!(findings.failures, "{pair}: no call can be made");
             }
         }
-        findings.add_all(engine, &made, Brought::Uploaded);
+        findings.add_all(engine, &made, OperandKind::Uploaded);
     }
     if all {
         findings.needs_all_exceptions();
@@ -295,7 +295,7 @@ fn compare_constants(extent: Extent) {
         // Each call becomes hundreds of ops, so all types together exceed the limit of a graph.
         let is_large = matches!(pairs[0].def.code, OpCode::Polygamma | OpCode::Zeta);
         for made in made.chunks(if is_large { 1 } else { made.len() }) {
-            findings.add_all(&engine, made, Brought::AsConstants);
+            findings.add_all(&engine, made, OperandKind::Constant);
         }
     }
     findings.judge("constants");

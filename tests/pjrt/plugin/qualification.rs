@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use fuseline::qualification::{
-    Brought, Certificate, CertificateKey, Finding, Level, QualificationPolicy, QualificationStatus, Row,
+    Certificate, CertificateKey, Finding, Level, OperandKind, QualificationPolicy, QualificationStatus, Row,
     digest,
 };
 use fuseline::{DType, Engine, EngineConfig, Event, OpCode, Result, Tensor};
@@ -39,8 +39,8 @@ fn is_case() -> bool {
     std::env::var_os(CASE).is_some()
 }
 
-fn row(op: OpCode, brought: Brought, finding: Finding) -> Row {
-    Row { op, dtype: DType::F32, other: None, brought, finding }
+fn row(op: OpCode, operand_kind: OperandKind, finding: Finding) -> Row {
+    Row { op, dtype: DType::F32, other: None, operand_kind, finding }
 }
 
 /// A certificate of the plugin that states its defects.
@@ -48,9 +48,9 @@ fn certificate(key: CertificateKey) -> Certificate {
     let call = String::from("a call");
     let wrong = Finding::Wrong { example: "0 in place of 1".into(), call: call.clone() };
     let rows = vec![
-        row(OpCode::Tanh, Brought::Uploaded, wrong.clone()),
-        row(OpCode::Exponential, Brought::Uploaded, Finding::Crashes { how: "SIGABRT".into(), call }),
-        row(OpCode::Maximum, Brought::AsConstants, wrong),
+        row(OpCode::Tanh, OperandKind::Uploaded, wrong.clone()),
+        row(OpCode::Exponential, OperandKind::Uploaded, Finding::Crashes { how: "SIGABRT".into(), call }),
+        row(OpCode::Maximum, OperandKind::Constant, wrong),
     ];
     Certificate::new(key, Level::Quick, "2026-11-28".into(), rows, Vec::new())
 }
