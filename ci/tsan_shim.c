@@ -13,6 +13,9 @@
  * lock that is free. Where threads contend, functions of `std` itself take and release the lock.
  * Their names come from the build (`-D`), because they differ between versions of Rust.
  *
+ * `Once`, and with it `OnceLock` and `LazyLock`. A function of `std` runs the closure and then
+ * stores that it has run. A closure of ours, around the first one, releases what that has written.
+ *
  * Copies. The runtime of GCC, which programs in C are linked with, lacks three functions that Rust
  * calls; it checks what `memcpy` and the like do.
  */
@@ -84,6 +87,40 @@ _Bool WRAP(CONDVAR_WAIT_TIMEOUT)(void *condvar, void *mutex, a64 seconds, unsign
     woken = REAL(CONDVAR_WAIT_TIMEOUT)(condvar, mutex, seconds, nanoseconds);
     __tsan_acquire(mutex);
     return woken;
+}
+
+/* The layout of the table of a `dyn FnMut(&OnceState)`. */
+struct fn_mut_table {
+    void (*drop)(void *closure);
+    size_t size, alignment;
+    void (*call_once)(void *closure, const void *state);
+    void (*call_mut)(void *closure, const void *state);
+};
+
+struct once_closure {
+    void *once, *closure;
+    const struct fn_mut_table *table;
+};
+
+/* Runs in place of the closure. */
+static void run_once(void *data, const void *state)
+{
+    struct once_closure *own = data;
+    own->table->call_mut(own->closure, state);
+    __tsan_release(own->once);
+}
+
+__attribute__((weak)) void REAL(ONCE_CALL)(void *once, _Bool ignores_poison, void *closure,
+                                           const struct fn_mut_table *table);
+
+void WRAP(ONCE_CALL)(void *once, _Bool ignores_poison, void *closure,
+                     const struct fn_mut_table *table)
+{
+    struct once_closure own = { once, closure, table };
+    const struct fn_mut_table own_table = { NULL, sizeof own, _Alignof(struct once_closure),
+                                            run_once, run_once };
+    REAL(ONCE_CALL)(once, ignores_poison, &own, &own_table);
+    __tsan_acquire(once);
 }
 
 __attribute__((weak)) void *__tsan_memcpy(void *to, const void *from, size_t size)

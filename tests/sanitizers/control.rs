@@ -2,7 +2,7 @@
 //! `tsan` compiles this program by itself and runs each case, before it trusts the sanitizer.
 
 use std::cell::UnsafeCell;
-use std::sync::{Arc, Condvar, Mutex, RwLock};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock};
 use std::thread;
 use std::time::Duration;
 
@@ -117,6 +117,28 @@ fn condvar(timeout: bool) {
     });
 }
 
+/// Writes in the closure of a `OnceLock`, and reads or writes on the threads that get its value.
+fn once(write: bool) {
+    for _ in 0..20 {
+        let lock = OnceLock::new();
+        on_threads(|_| {
+            let plain = lock.get_or_init(|| {
+                let plain = Plain::new();
+                plain.add();
+                meanwhile();
+                plain.add();
+                plain
+            });
+            if write {
+                plain.add();
+            } else {
+                // SAFETY: no thread writes after the closure.
+                assert_eq!(unsafe { *plain.0.get() }, 2);
+            }
+        });
+    }
+}
+
 fn main() {
     match std::env::args().nth(1).as_deref() {
         Some("quiet_arc") => arc(None),
@@ -126,6 +148,8 @@ fn main() {
         Some("quiet_condvar_timeout") => condvar(true),
         Some("race_in_a_drop_by_arc") => arc(Some(&Plain::new())),
         Some("race_under_two_mutexes") => mutex(&[Mutex::new(()), Mutex::new(())]),
+        Some("quiet_once") => once(false),
+        Some("race_after_a_once") => once(true),
         case => panic!("no such case: {case:?}"),
     }
 }

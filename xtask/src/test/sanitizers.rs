@@ -55,6 +55,7 @@ const TSAN_SHIM: Shim = Shim {
         ("RWLOCK_WRITE", "5futexNtB2_6RwLock15write_contended"),
         ("CONDVAR_WAIT", "5futexNtB2_7Condvar4wait"),
         ("CONDVAR_WAIT_TIMEOUT", "5futexNtB2_7Condvar12wait_timeout"),
+        ("ONCE_CALL", "4once5futexNtB5_4Once4call"),
     ],
 };
 
@@ -100,14 +101,16 @@ const TESTS: &[Chosen] = &[
 ];
 
 /// The cases of [`CONTROL`]: their names begin with what the thread sanitizer must do.
-const CASES: [&str; 7] = [
+const CASES: [&str; 9] = [
     "quiet_arc",
     "quiet_mutex",
     "quiet_rwlock",
     "quiet_condvar",
     "quiet_condvar_timeout",
+    "quiet_once",
     "race_in_a_drop_by_arc",
     "race_under_two_mutexes",
+    "race_after_a_once",
 ];
 
 /// A program with races and with correct code.
