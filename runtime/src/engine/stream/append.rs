@@ -30,7 +30,7 @@ impl StreamShared {
     pub(crate) fn push(self: &Arc<Self>, entry: Entry) -> Ticket {
         // The driver may be waiting for this thread, so this thread must not wait for the driver.
         let PushOutcome { ticket, awaited } = match is_driving() {
-            true => self.log.push_at_once(self.unless_fed(entry)),
+            true => self.log.push_at_once(entry),
             false => self.log.push_within(
                 entry,
                 |ticket, entry| {

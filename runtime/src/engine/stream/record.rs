@@ -15,6 +15,7 @@ use super::{StreamShared, TensorHandle, may_wait, trace};
 use crate::engine::value::{ValueCell, ValuePromise, ValueRef};
 use crate::engine::{Entry, RecordCall};
 use crate::error::{Error, Result};
+use crate::event::is_counted;
 use crate::limits::LARGE_RELEASE;
 
 impl StreamShared {
@@ -30,7 +31,7 @@ impl StreamShared {
         match self.replay.record(call, self, results) {
             ReplayOutcome::Yes => Ok(()),
             ReplayOutcome::No => self.record_new(call, call.inferred(), results),
-            ReplayOutcome::TooMany => Err(self.no_room(call.site)),
+            ReplayOutcome::TooMany => Err(self.no_room()),
         }
     }
 
@@ -98,7 +99,7 @@ impl StreamShared {
         match self.replay.record(call, self, &mut result) {
             ReplayOutcome::Yes => {}
             ReplayOutcome::No => self.record_new(call, known(), &mut result)?,
-            ReplayOutcome::TooMany => return Err(self.no_room(call.site)),
+            ReplayOutcome::TooMany => return Err(self.no_room()),
         }
         result.map(wrap).ok_or_else(|| crate::error::bug!("{} has no result", call.op))
     }
@@ -111,6 +112,9 @@ impl StreamShared {
         made: &mut impl TakeResults<TensorHandle>,
     ) -> Result<()> {
         let &RecordCall { op, attrs, bodies, operands, effect, site } = call;
+        if is_counted() {
+            self.count_sink_op(site)?;
+        }
         let known = match known {
             Some(known) => known,
             None => {
@@ -139,7 +143,7 @@ impl StreamShared {
         let op = TraceOp { signature, operands: inputs, results, effect, mode, site: site.clone() };
         self.replay.submit_with(Entry::Op(op), operands, self);
         if self.was_given_up(made.taken().first()) {
-            return Err(self.no_room(site));
+            return Err(self.no_room());
         }
         match mode {
             Mode::Fused if effect == Effect::Pure => {}

@@ -19,8 +19,7 @@ use crate::engine::Entry;
 use crate::engine::promises::after;
 use crate::engine::stream::{StreamShared, TensorHandle};
 use crate::engine::value::Outcome;
-use crate::error::{Activity, Error, Failure, Stage, StallReport};
-use crate::event::is_telling;
+use crate::error::{Activity, Error, Failure, Result, Stage, StallReport};
 use crate::limits::MAX_SINK_OPS;
 use crate::region::Wait;
 
@@ -75,7 +74,7 @@ impl StreamShared {
 
     /// A description of the promise that blocks the stream for too long, or else the time of the
     /// next check. `None` if promises have no deadline.
-    fn overdue(&self) -> Option<Result<String, Instant>> {
+    fn overdue(&self) -> Option<std::result::Result<String, Instant>> {
         // Concurrency models have no clock.
         let most = self.engine().config().deadlines.promise.filter(|_| cfg!(not(any(loom, shuttle))))?;
         let is_elsewhere = |stand: StallReport| !matches!(stand.doing, Activity::Waits(Wait::Input));
@@ -86,14 +85,21 @@ impl StreamShared {
         })
     }
 
-    /// The entry of an event sink, given up if the sink would cause its own events forever.
+    /// Counts an op that the thread is about to record inside an event sink. That is done when the
+    /// sink calls, because the thread that holds the lock of the trace cache may append the entry.
+    ///
+    /// # Errors
+    /// When the sink would cause its own events for ever.
     #[cold]
-    pub(crate) fn unless_fed(&self, entry: Entry) -> Entry {
-        let admits_op = || self.engine().events().admits_op(self.engine().counters().ops.get());
-        match entry {
-            Entry::Op(_) if !admits_op() => self.give_up(entry),
-            _ => entry,
+    pub(crate) fn count_sink_op(&self, site: &Site) -> Result<()> {
+        if self.engine().events().admits_op(self.engine().counters().ops.get()) {
+            return Ok(());
         }
+        let message = format!(
+            "an event sink has recorded {MAX_SINK_OPS} ops more than the program, and is told of each: it \
+             would go on for ever; record fewer"
+        );
+        Err(Error::misuse(message, site.clone()))
     }
 
     /// The entry to record instead of one whose deadline has passed. An op with results becomes
@@ -124,14 +130,7 @@ impl StreamShared {
 
     /// The error of an op that was given up, or not recorded, because the stream makes no progress.
     #[cold]
-    pub(crate) fn no_room(&self, site: &Site) -> Error {
-        if is_telling() {
-            let message = format!(
-                "an event sink has recorded {MAX_SINK_OPS} ops more than the program, and is told of \
-                 each: it would go on for ever; record fewer"
-            );
-            return Error::misuse(message, site.clone());
-        }
+    pub(crate) fn no_room(&self) -> Error {
         let waits = self.engine().config().deadlines;
         if waits.wait.is_none()
             && let Some(Ok(promise)) = self.overdue()
