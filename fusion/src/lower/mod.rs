@@ -67,7 +67,7 @@ use crate::op::WorkaroundSet;
 
 /// Version of the lowering. It is part of the environment of every key, so a change of the emitted
 /// code changes all keys.
-pub const LOWERING: u32 = 15;
+pub const LOWERING: u32 = 17;
 
 /// How closely the results of a region follow those of its ops executed one by one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -15,6 +15,7 @@
 //! | conversions to a shorter float, where the processor has no instruction for it or the pair of conversions is eliminated | integer code computes it, or no code at all |
 //! | ops that an identity element, a copied operand or a dimension of size 1 turns into a copy | the simplifier removes them |
 //! | parameters of `bf16` that are moved or returned | LLVM may promote them to `f32` ([`subnormal::PROMOTED`]) |
+//! | parameters of `bf16` of which a maximum or a `bool` is computed | newer code compares and selects their bits |
 //! | ops on constants | the compiler computes them, and keeps subnormal numbers |
 //!
 //! Invariants:
@@ -112,7 +113,7 @@ fn demanded_bits(function: &Body, flushed: DTypeSet) -> Vec<bool> {
             && !may_create_subnormals(signature.op())
             && signature.results().iter().all(|ty| flushed.contains(ty.dtype().part()));
         let is_node_demanded = !only_moves || is_demanded[results].contains(&true);
-        if is_node_demanded && subnormal::access(signature) == Access::Bits {
+        if is_node_demanded && demands_bits(signature) {
             demand(&mut is_demanded, node.operands());
         }
         nodes.push(is_node_demanded);
@@ -137,10 +138,11 @@ impl Flushing {
                 self.note(node.signature(), &operands, &results, true);
                 return results;
             }
-            if is_demanded {
-                operands.iter_mut().for_each(|operand| *operand = self.flushed_param(writer, *operand));
-            }
-        } else {
+        }
+        if is_demanded && demands_bits(signature) {
+            operands.iter_mut().for_each(|operand| *operand = self.flushed_param(writer, *operand));
+        }
+        if access == Access::Flushes {
             for (operand, ty) in operands.iter_mut().zip(signature.operands()) {
                 let is_raw = self.known.get(operand).is_some_and(|known| known.is_raw);
                 if is_raw {
@@ -360,6 +362,20 @@ fn reads_bits(signature: &Signature) -> bool {
     }
 }
 
+/// Whether a subnormal number in an operand makes a difference to the plugin's code for a call. If
+/// the op computes, that is so only on types in [`subnormal::PROMOTED`]: newer versions of XLA (API
+/// 0.106 and 0.115) compare and select a `bf16` by its bits.
+fn demands_bits(signature: &Signature) -> bool {
+    let is_promoted = |ty: &TensorType| subnormal::PROMOTED.contains(ty.dtype());
+    match signature.op() {
+        OpCode::Maximum | OpCode::Minimum | OpCode::Clamp => signature.operands().iter().any(is_promoted),
+        OpCode::Convert if signature.attrs().view().dtype(0) == DType::Bool => {
+            signature.operands().iter().any(is_promoted)
+        }
+        _ => subnormal::access(signature) == Access::Bits,
+    }
+}
+
 /// Whether a reduction never combines two elements, so its result is its operand and its body,
 /// which would flush, does not run.
 fn is_copy(signature: &Signature) -> bool {
@@ -476,6 +492,26 @@ mod tests {
         assert_eq!(flushes(transposed(DType::BF16, 2).0), 1);
         assert_eq!(flushes(transposed(DType::F32, 1).0), 0);
         assert_eq!(flushes(transposed(DType::F16, 1).0), 0);
+    }
+
+    #[test]
+    fn a_promoted_parameter_that_is_compared_by_its_bits_is_flushed() {
+        for (dtype, count) in [(DType::BF16, 2), (DType::F32, 0)] {
+            let mut graph = Graph::new();
+            let values = [0; 2].map(|_| graph.param(matrix(dtype)));
+            graph.push(OpCode::Maximum, Attrs::none(), &[], &values).expect("the greater");
+            assert_eq!(flushes(graph), count, "{dtype:?}");
+            let mut graph = Graph::new();
+            let value = graph.param(matrix(dtype));
+            graph.push(OpCode::Convert, attrs::convert(DType::Bool), &[], &[value]).expect("a conversion");
+            assert_eq!(flushes(graph), count / 2, "{dtype:?}");
+        }
+        // Results of other ops are flushed already.
+        let mut graph = Graph::new();
+        let value = graph.param(matrix(DType::BF16));
+        let sum = graph.push(OpCode::Add, Attrs::none(), &[], &[value, value]).expect("a sum")[0];
+        graph.push(OpCode::Maximum, Attrs::none(), &[], &[sum, sum]).expect("the greater");
+        assert_eq!(flushes(graph), 1, "the maximum of two copies");
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub(super) fn is_unsteady(signature: &Signature) -> bool {
     };
     match signature.op() {
         OpCode::Rsqrt => true,
-        OpCode::Exponential | OpCode::Log | OpCode::LogPlusOne => dtype.bits() <= 32,
+        OpCode::Erf | OpCode::Exponential | OpCode::Log | OpCode::LogPlusOne => dtype.bits() <= 32,
         _ => false,
     }
 }

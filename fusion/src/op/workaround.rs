@@ -119,6 +119,8 @@ workarounds! {
     Asin = "asin", Calls, ["0.81"];
     /// `atan` of vectors of 16 `f32` or 4 `f64` returns zeros or stale memory.
     AtanVectors = "atan of vectors", Program, ["0.115"];
+    /// `digamma` of zero is an infinity.
+    DigammaOfZero = "digamma of zero", Calls, ["0.115"];
     /// Functions of complex numbers cancel, and ignore the signs of zeros.
     ComplexFunctions = "complex functions", Calls, ["0.81"];
     /// Functions of short floats are refused, misfolded, or rounded after each step.
@@ -237,6 +239,7 @@ impl Workaround {
             OpCode::Ceil | OpCode::Floor if !dtype.is_small_float() => Workaround::SubnormalRounding,
             OpCode::NextAfter if !dtype.is_small_float() => Workaround::NextAfter,
             OpCode::Atan => Workaround::AtanVectors,
+            OpCode::Digamma if !dtype.is_small_float() => Workaround::DigammaOfZero,
             _ if dtype.is_float() => Workaround::ShortFunctions,
             _ => return None,
         })

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use fuseline::fusion::lower::Target;
-use fuseline::fusion::op::{Fusibility, Rounding, rounds, tolerance};
+use fuseline::fusion::op::{ComparisonType, Fusibility, Rounding, rounds, tolerance};
 use fuseline::fusion::program::ProgramId;
 use fuseline::fusion::{DTypeSet, OpDef, Signature};
 use fuseline::interp::{self, SumOrder};
@@ -58,6 +58,16 @@ fn is_determined(signature: &Signature) -> bool {
         // XLA does not define the bits of random numbers.
         OpCode::Rng | OpCode::RngBitGenerator => false,
         _ => !rounds(signature),
+    }
+}
+
+/// Whether the sign of a NaN makes a difference to an op.
+fn reads_sign_of_nan(signature: &Signature) -> bool {
+    let attrs = signature.attrs().view();
+    match signature.op() {
+        OpCode::BitcastConvert => true,
+        OpCode::Compare => attrs.member(1) == ComparisonType::TotalOrder as u8,
+        _ => false,
     }
 }
 
@@ -144,6 +154,9 @@ impl Calls {
                 .collect();
             let data: Vec<Arc<Literal>> =
                 operands.iter().map(|&place| self.values[place].clone().expect("made before")).collect();
+            if reads_sign_of_nan(&op.signature) && operands.iter().any(|&place| self.is_computed_nan(place)) {
+                continue;
+            }
             let Ok(results) = interp::call_by(arithmetic, &op.signature, &data) else { continue };
             for (id, data) in op.results.iter().zip(results) {
                 if !rounds {
@@ -153,6 +166,15 @@ impl Calls {
             }
             self.calls.push(Call { signature: op.signature.clone(), operands, rounds });
         }
+    }
+
+    /// Whether a value is a result with a NaN. No rule fixes the sign of a NaN that an op computes.
+    fn is_computed_nan(&self, place: usize) -> bool {
+        let is_input = self.inputs.iter().any(|(input, _)| *input == place);
+        let data = self.values[place].as_ref().expect("made before");
+        let is_float = data.dtype().is_float();
+        let has_nan = || Float::all(data.dtype(), data.bytes()).iter().any(|part| part.value().is_nan());
+        !is_input && is_float && has_nan()
     }
 
     /// Records all calls once. Returns all results, by index.

@@ -7,10 +7,11 @@
 //! gets depends on the shape and on the rest of the kernel, so equal elements of one tensor can
 //! have different results. (Each elementwise op on rows of 1 to 80 numbers against rows of 80,
 //! 2026-11-22; `f64` only `rsqrt`. Ops that the plugin expands into these are
-//! [`super::context_dependent_op`].)
+//! [`super::context_dependent_op`].) Newer versions (API 0.106 and 0.115) also compute `erf` of
+//! `f32` by other code at the end of a row.
 //!
 //! This module expands them into ops that IEEE 754 rounds in exactly one way, with fences between
-//! them. Results are accurate to 2 units in the last place.
+//! them. Results are accurate to 2 units in the last place, those of `erf` to 3.
 
 use std::sync::Arc;
 
@@ -99,6 +100,7 @@ impl Writer {
                 let root = self.plain(OpCode::Sqrt, &[wide]);
                 self.plain(OpCode::Divide, &[one, root])
             }
+            OpCode::Erf => self.erf(wide, shape),
             OpCode::Exponential => self.exponential(wide, shape),
             OpCode::Log => self.log(wide, shape),
             _ => self.log_plus_one(wide, shape),
@@ -140,6 +142,64 @@ impl Writer {
         let scaled = self.plain(OpCode::Multiply, &[scaled, p2]);
         let zero = self.splat(0.0f32, shape);
         self.plain(OpCode::Select, &[below, zero, scaled])
+    }
+
+    /// A polynomial in the square for magnitudes up to 1; from there on `1 - erfc(|x|)` with the
+    /// sign of `x`, where `erfc(x)` is `exp(-x^2) / x` times a polynomial in `1 / x^2`. The
+    /// polynomials are those of `erff` and `erfcf` in the Cephes library (Moshier, 1992).
+    fn erf(&mut self, x: Ref, shape: &Shape) -> Ref {
+        const NEAR: [f32; 7] = [
+            7.853_861e-5,
+            -8.010_193_6e-4,
+            5.188_327_7e-3,
+            -2.685_381_2e-2,
+            1.128_358_5e-1,
+            -3.761_262_6e-1,
+            1.128_379_2,
+        ];
+        const BELOW_TWO: [f32; 9] = [
+            2.326_82e-2,
+            -1.387_039_4e-1,
+            3.687_424_7e-1,
+            -5.824_733e-1,
+            6.210_005e-1,
+            -4.944_515_3e-1,
+            3.404_88e-1,
+            -2.741_127e-1,
+            5.638_259_3e-1,
+        ];
+        const FROM_TWO: [f32; 8] = [
+            -10.477_664,
+            12.977_2,
+            -7.495_518_7,
+            2.921_019,
+            -1.015_265_3,
+            4.218_463_4e-1,
+            -2.820_767_5e-1,
+            5.641_896e-1,
+        ];
+        let (zero, one, two) =
+            (self.splat(0.0f32, shape), self.splat(1.0f32, shape), self.splat(2.0f32, shape));
+        let magnitude = self.plain(OpCode::Abs, &[x]);
+        let square = self.plain(OpCode::Multiply, &[x, x]);
+        let near = self.polynomial(square, &NEAR, shape);
+        let near = self.plain(OpCode::Multiply, &[x, near]);
+        let inverse = self.plain(OpCode::Divide, &[one, magnitude]);
+        let inverse_square = self.plain(OpCode::Multiply, &[inverse, inverse]);
+        let below_two = self.polynomial(inverse_square, &BELOW_TWO, shape);
+        let from_two = self.polynomial(inverse_square, &FROM_TWO, shape);
+        let is_below_two = self.is(Comparison::Lt, magnitude, two);
+        let series = self.plain(OpCode::Select, &[is_below_two, below_two, from_two]);
+        let exponent = self.plain(OpCode::Negate, &[square]);
+        let tail = self.exponential(exponent, shape);
+        let tail = self.plain(OpCode::Multiply, &[tail, inverse]);
+        let tail = self.plain(OpCode::Multiply, &[tail, series]);
+        let far = self.plain(OpCode::Subtract, &[one, tail]);
+        let negated = self.plain(OpCode::Negate, &[far]);
+        let is_negative = self.is(Comparison::Lt, x, zero);
+        let far = self.plain(OpCode::Select, &[is_negative, negated, far]);
+        let is_near = self.is(Comparison::Le, magnitude, one);
+        self.plain(OpCode::Select, &[is_near, near, far])
     }
 
     /// `2^n` for integers from -126 to 127.

@@ -34,6 +34,7 @@ pub(in crate::op) fn unary(call: &Call<'_>) -> Lowered {
             expanded(in_f32(call, dtype))
         }
         OpCode::Atan => expanded(angle_over_one(call)),
+        OpCode::Digamma => expanded(digamma(call)),
         // The plugins legalize the dialect for floats of 16 bits and more.
         _ if dtype.is_small_float() => expanded(in_f32(call, dtype)),
         _ => Lowered::Itself,
@@ -57,6 +58,20 @@ fn angle_over_one(call: &Call<'_>) -> Result<Lowered, OpError> {
     let one = graph.plain(OpCode::OptimizationBarrier, &[one])?;
     let angle = graph.plain(OpCode::Atan2, &[x, one])?;
     let result = graph.convert(angle, dtype, given)?;
+    Ok(graph.returning(&[result]))
+}
+
+/// `digamma`, which is NaN at zero, as at its other poles. Newer versions of XLA (API 0.115) return
+/// an infinity there.
+///
+/// Floats of 8 bits and fewer are computed in `f32`.
+fn digamma(call: &Call<'_>) -> Result<Lowered, OpError> {
+    let (given, shape) = (call.operand(0).dtype(), call.operand(0).shape());
+    let dtype = if given.is_small_float() { DType::F32 } else { given };
+    let (mut graph, params) = Builder::of(call);
+    let x = graph.convert(params[0], given, dtype)?;
+    let result = graph.digamma(x, dtype, shape)?;
+    let result = graph.convert(result, dtype, given)?;
     Ok(graph.returning(&[result]))
 }
 
@@ -120,6 +135,14 @@ fn hyperbolic_sine(call: &Call<'_>) -> Result<Lowered, OpError> {
 }
 
 impl Builder {
+    /// `digamma` of floats of 16 bits and more.
+    pub(super) fn digamma(&mut self, x: Ref, dtype: DType, shape: &Shape) -> Result<Ref, OpError> {
+        let value = self.plain(OpCode::Digamma, &[x])?;
+        let [zero, nan] = [0.0, f64::NAN].map(|number| self.splat(number, dtype, shape));
+        let is_zero = self.op(OpCode::Compare, attrs::compare_for(Comparison::Eq, dtype), &[x, zero?])?;
+        self.plain(OpCode::Select, &[is_zero, nan?, value])
+    }
+
     /// `sinh` of floats: `far` for magnitudes from 1 on, else `(e + e / (e + 1)) / 2` with `e =
     /// exp(|x|) - 1`.
     fn sinh(&mut self, x: Ref, far: Ref, dtype: DType, shape: &Shape) -> Result<Ref, OpError> {

@@ -230,7 +230,7 @@ impl F64Writer<'_> {
         let value = self.select(is_even, negated, magnitude)?;
         let is_infinite = self.compare(x, Comparison::Eq, infinity)?;
         let value = self.select(is_infinite, zero, value)?;
-        let digamma = self.op(OpCode::Digamma, [x])?;
+        let digamma = self.graph.digamma(x, DType::F64, self.shape)?;
         let is_digamma = self.compare(n, Comparison::Eq, zero)?;
         let value = self.select(is_digamma, digamma, value)?;
         let is_integer = self.is_multiple(n, 1.0)?;
