@@ -17,6 +17,8 @@ pub struct Exception {
     pub dtypes: DTypeSet,
     /// Selects the elements that may differ.
     pub excuses: fn(&Case) -> bool,
+    /// The PJRT API versions of the builds that need it; empty for all.
+    pub builds: &'static [&'static str],
     /// The reason.
     pub why: &'static str,
 }
@@ -40,6 +42,7 @@ pub const EXCEPTIONS: &[Exception] = &[
         ops: &[OpCode::Maximum, OpCode::Minimum],
         dtypes: DTypeSet::COMPLEX,
         excuses: has_subnormal,
+        builds: &[],
         why: "parts are compared with subnormal numbers as zero, and one of the operands is the result, as it is",
     },
     Exception {
@@ -62,6 +65,7 @@ pub const EXCEPTIONS: &[Exception] = &[
         ],
         dtypes: DTypeSet::of(&[DType::F8E8M0FNU]),
         excuses: is_about_zero,
+        builds: &[],
         why: "its least number is a subnormal f32, and it has no zero: what rounds to zero in one and not in the other is NaN",
     },
     Exception {
@@ -91,6 +95,7 @@ pub const EXCEPTIONS: &[Exception] = &[
         ],
         dtypes: DTypeSet::COMPLEX,
         excuses: gives_not_finite,
+        builds: &[],
         why: "which parts of a function of complex infinities and NaN are NaN is not specified",
     },
     Exception {
@@ -107,12 +112,14 @@ pub const EXCEPTIONS: &[Exception] = &[
         ],
         dtypes: DTypeSet::COMPLEX,
         excuses: is_extreme,
+        builds: &[],
         why: "what is made of the parts on the way, squares and exponentials, overflows or underflows",
     },
     Exception {
         ops: &[OpCode::Atan, OpCode::Atanh, OpCode::ExponentialMinusOne, OpCode::LogPlusOne],
         dtypes: DTypeSet::COMPLEX,
         excuses: |case| is_extreme(case) && found_overflows(case),
+        builds: &[],
         why: "a square or an exponential of the parts overflows, or its logarithm does",
     },
     Exception {
@@ -120,60 +127,77 @@ pub const EXCEPTIONS: &[Exception] = &[
         dtypes: LONG,
         // The power is the exponential of a product, whose relative error becomes an absolute one.
         excuses: |case| case.steps <= 4.0 + 0.1 * max_abs_log(case),
+        builds: &["0.81"],
         why: "it is a power of a third, whose rounding very large and very small numbers magnify",
     },
     Exception {
         ops: &[OpCode::Power],
         dtypes: DTypeSet::COMPLEX,
         excuses: |case| case.steps <= 16.0 || case.operands[0].iter().all(|part| part.value() == 0.0),
+        builds: &[],
         why: "the logarithm's rounding is magnified by the exponent, and powers of zero other than 0 are NaN",
     },
     Exception {
         ops: &[OpCode::Atan2],
         dtypes: DTypeSet::COMPLEX,
         excuses: |case| has_zero(case) || is_on_the_cut(case),
+        builds: &[],
         why: "rounding takes the quotient of the operands from the branch cut to either side, and from zero",
     },
     Exception {
         ops: &[OpCode::Polygamma],
         dtypes: DTypeSet::of(&[DType::F64]),
         excuses: |case| case.steps <= 128.0 || has_huge_operand(case),
+        builds: &[],
         why: "digamma cancels near its zeros, and a factorial is the exponential of its logarithm",
     },
     Exception {
         ops: &[OpCode::Zeta],
         dtypes: DTypeSet::of(&[DType::F64]),
         excuses: has_huge_operand,
+        builds: &[],
         why: "the power of a huge number underflows, and its product with the sum is 0 * inf",
     },
     Exception {
         ops: &[OpCode::Convolution, OpCode::DynamicConv],
         dtypes: DTypeSet::FLOAT.or(DTypeSet::COMPLEX),
         excuses: gives_not_finite,
+        builds: &[],
         why: "padding is left out, and groups are made by zeros: an infinite factor of either gives NaN or not",
     },
     Exception {
         ops: &[OpCode::Reduce],
         dtypes: DTypeSet::COMPLEX,
         excuses: gives_not_finite,
+        builds: &[],
         why: "which parts of a product of complex infinities are NaN is not specified",
+    },
+    Exception {
+        ops: &[OpCode::DotGeneral, OpCode::RaggedDot],
+        dtypes: DTypeSet::COMPLEX,
+        excuses: gives_not_finite,
+        builds: &["0.106", "0.115"],
+        why: "a complex product is a sum of real ones in another order, and some overflow",
     },
     Exception {
         ops: &[OpCode::Scan],
         dtypes: DTypeSet::of(&[DType::F8E5M2FNUZ]),
         excuses: is_below_f16,
+        builds: &[],
         why: "in a loop, numbers that are subnormal in f16 become its least normal one",
     },
     Exception {
         ops: &[OpCode::BatchNormGrad, OpCode::Fft, OpCode::TriangularSolve],
         dtypes: DTypeSet::FLOAT.or(DTypeSet::COMPLEX),
         excuses: gives_not_finite,
+        builds: &[],
         why: "infinities meet zeros, or each other, in an order that is not specified",
     },
     Exception {
         ops: &[OpCode::Cholesky],
         dtypes: DTypeSet::COMPLEX,
         excuses: gives_not_finite,
+        builds: &[],
         why: "the diagonal of a factor that does not exist is NaN without an imaginary part",
     },
 ];

@@ -20,6 +20,8 @@ pub enum Item {
     Update(DType),
     /// Subnormal numbers of this type.
     Subnormal(DType),
+    /// Quotients of many numbers of this type by one.
+    Quotient(DType),
     /// A collective between two replicas.
     Collective(OpCode, DType),
     /// The conformance case in this file.
@@ -49,6 +51,7 @@ impl fmt::Display for Item {
             Item::Program(seed) => write!(f, "program {seed}"),
             Item::Update(dtype) => write!(f, "update {}", dtype.mlir()),
             Item::Subnormal(dtype) => write!(f, "subnormal {}", dtype.mlir()),
+            Item::Quotient(dtype) => write!(f, "quotient {}", dtype.mlir()),
             Item::Collective(op, dtype) => write!(f, "collective {} {}", op.name(), dtype.mlir()),
             Item::Case(path) => write!(f, "case {path}"),
         }
@@ -96,6 +99,7 @@ fn parse(text: &str) -> Option<Item> {
         ("program", [seed]) => Some(Item::Program(seed.parse().ok()?)),
         ("update", [dtype]) => Some(Item::Update(DType::from_mlir(dtype)?)),
         ("subnormal", [dtype]) => Some(Item::Subnormal(DType::from_mlir(dtype)?)),
+        ("quotient", [dtype]) => Some(Item::Quotient(DType::from_mlir(dtype)?)),
         ("collective", [op, dtype]) => {
             Some(Item::Collective(OpCode::from_name(op)?, DType::from_mlir(dtype)?))
         }
@@ -116,6 +120,7 @@ mod tests {
             Item::Program(u64::MAX),
             Item::Update(DType::BF16),
             Item::Subnormal(DType::F8E8M0FNU),
+            Item::Quotient(DType::F64),
             Item::Collective(OpCode::AllReduce, DType::C64),
             Item::Case("/a b/c.json".to_owned()),
         ] {

@@ -12,6 +12,7 @@
 //! | [`calls`], [`special`] | the calls that represent an op on an element type, with special values |
 //! | [`judge`], [`compare`], [`exceptions`] | which differences from the interpreter count |
 //! | [`plan`], [`item`] | what is tried at which level, and what shares a region |
+//! | [`conformance`] | the accepted differences in conformance cases |
 //! | `checks` | random programs, updates in place, subnormal numbers, collectives |
 //! | `worker`, `process`, `parent` | the processes |
 //!
@@ -28,6 +29,7 @@
 pub mod calls;
 mod checks;
 pub mod compare;
+pub mod conformance;
 pub mod exceptions;
 pub mod item;
 pub mod judge;

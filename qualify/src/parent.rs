@@ -4,11 +4,11 @@
 //! Each job has one worker and takes the next batch. If the worker dies, the job halves the batch
 //! and tries both halves in fresh workers, until single items are to blame, and then single calls.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, SystemTime};
 
@@ -124,9 +124,10 @@ pub fn qualify(
     plain.retain(|batch| !batch.is_empty());
     let all = work.iter().chain(&plain).map(Vec::len).sum();
     let mut campaign = Campaign { options, worker, pairs: &pairs, done: 0, all, progress };
-    let (rows, checks) = collected(campaign.run(&work, &setup), &pairs);
+    let (rows, checks) = collected(campaign.run(&work, &setup, None), &pairs);
     let setup = Setup { is_plain: true, ..setup };
-    let needs = needs(campaign.run(&plain, &setup), &pairs);
+    let needed = NeededWorkarounds::new(&pairs);
+    let needs = needs(campaign.run(&plain, &setup, Some(&needed)), &pairs);
     Ok(Certificate::new(key, options.level, today(), rows, checks).with_workarounds(needs))
 }
 
@@ -142,8 +143,9 @@ struct Campaign<'a> {
 }
 
 impl Campaign<'_> {
-    /// Tries batches in workers with this set-up.
-    fn run(&mut self, work: &[Batch], setup: &Setup) -> Findings {
+    /// Tries batches in workers with this set-up. With `needed`, only what may show that another
+    /// workaround is needed.
+    fn run(&mut self, work: &[Batch], setup: &Setup, needed: Option<&NeededWorkarounds>) -> Findings {
         let (worker, pairs, limit) = (self.worker, self.pairs, self.options.limit);
         let next = AtomicUsize::new(0);
         let (send, receive) = mpsc::channel();
@@ -154,7 +156,11 @@ impl Campaign<'_> {
                 scope.spawn(move || {
                     let mut job = Job { setup, worker, pairs, limit, process: None, asked: 0, crashes: 0 };
                     while let Some(batch) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        if send.send(job.tried(batch)).is_err() {
+                        let tried = match needed {
+                            None => job.tried(batch),
+                            Some(needed) => needed.tried(&mut job, batch),
+                        };
+                        if send.send(tried).is_err() {
                             return;
                         }
                     }
@@ -164,8 +170,8 @@ impl Campaign<'_> {
             for one in receive.into_iter().flatten() {
                 self.done += 1;
                 found.push(one);
-                let last =
-                    found.last().and_then(|(item, finding)| Some((name(item, pairs), finding.as_ref()?)));
+                let shown = found.last().filter(|_| needed.is_none());
+                let last = shown.and_then(|(item, finding)| Some((name(item, pairs), finding.as_ref()?)));
                 (self.progress)(&Progress { done: self.done, all: self.all, last });
             }
         });
@@ -173,7 +179,46 @@ impl Campaign<'_> {
     }
 }
 
-/// For each workaround, the worst finding on the plain ops.
+/// The workarounds that are known to be needed. One finding is enough, so what else they concern is
+/// not tried.
+struct NeededWorkarounds {
+    of_pairs: Vec<BTreeSet<Workaround>>,
+    /// By the number of the workaround.
+    is_needed: Vec<AtomicBool>,
+}
+
+impl NeededWorkarounds {
+    fn new(pairs: &[Pair]) -> NeededWorkarounds {
+        NeededWorkarounds {
+            of_pairs: pairs.iter().map(workarounds).collect(),
+            is_needed: Workaround::ALL.iter().map(|_| AtomicBool::new(false)).collect(),
+        }
+    }
+
+    fn of(&self, item: &Item) -> impl Iterator<Item = &AtomicBool> {
+        let unit = if let Item::Calls(unit) = item { Some(unit) } else { None };
+        let workarounds = unit.into_iter().flat_map(|unit| &self.of_pairs[unit.pair]);
+        workarounds.map(|workaround| &self.is_needed[*workaround as usize])
+    }
+
+    /// Tries the items of a batch that concern another workaround. The others have no finding.
+    fn tried(&self, job: &mut Job<'_>, batch: &[Item]) -> Findings {
+        let is_open = |item: &&Item| self.of(item).any(|needed| !needed.load(Ordering::Relaxed));
+        let (open, settled): (Vec<&Item>, Vec<&Item>) = batch.iter().partition(is_open);
+        let open: Vec<Item> = open.into_iter().cloned().collect();
+        let mut findings = if open.is_empty() { Vec::new() } else { job.tried(&open) };
+        let not_right = |(_, finding): &&(Item, Option<Finding>)| {
+            finding.as_ref().is_some_and(|finding| *finding != Finding::Right)
+        };
+        for (item, _) in findings.iter().filter(not_right) {
+            self.of(item).for_each(|needed| needed.store(true, Ordering::Relaxed));
+        }
+        findings.extend(settled.into_iter().map(|item| (item.clone(), None)));
+        findings
+    }
+}
+
+/// For each workaround, the worst finding on the plain ops that were tried.
 fn needs(found: Findings, pairs: &[Pair]) -> Vec<WorkaroundNeed> {
     let mut worst: BTreeMap<Workaround, Finding> = BTreeMap::new();
     for (item, finding) in found {
@@ -194,7 +239,7 @@ fn is_asked(item: &Item, only: &[OpCode], pairs: &[Pair]) -> bool {
         Item::Calls(unit) => only.contains(&pairs[unit.pair].def.code),
         Item::Collective(op, _) => only.contains(op),
         Item::Program(_) => false,
-        Item::Update(_) | Item::Subnormal(_) | Item::Case(_) => true,
+        Item::Update(_) | Item::Subnormal(_) | Item::Quotient(_) | Item::Case(_) => true,
     }
 }
 
@@ -347,6 +392,7 @@ fn name(item: &Item, pairs: &[Pair]) -> String {
         Item::Program(seed) => format!("random program {seed}"),
         Item::Update(dtype) => format!("update in place of {dtype}"),
         Item::Subnormal(dtype) => format!("subnormal numbers of {dtype}"),
+        Item::Quotient(dtype) => format!("quotients of {dtype} by one number"),
         Item::Collective(op, dtype) => format!("{} of {dtype} between replicas", op.name()),
         Item::Case(path) => path.rsplit('/').next().unwrap_or(path).to_owned(),
     }

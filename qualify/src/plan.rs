@@ -78,6 +78,11 @@ pub fn batches(level: Level) -> Vec<Batch> {
         Level::Full => &[DType::F32, DType::F64, DType::BF16, DType::I32],
     };
     batches.extend(types.iter().map(|&dtype| vec![Item::Update(dtype)]));
+    let divided: &[DType] = match level {
+        Level::Quick => &[DType::F32],
+        Level::Full => &[DType::F32, DType::F64],
+    };
+    batches.extend(divided.iter().map(|&dtype| vec![Item::Quotient(dtype)]));
     if level == Level::Full {
         let floats = DTypeSet::WIDE_FLOAT.iter().map(|dtype| vec![Item::Subnormal(dtype)]);
         batches.extend(floats);

@@ -217,6 +217,7 @@ impl Worker {
             Item::Program(seed) => checks::programs(&self.engine, &[*seed]).pop(),
             Item::Update(dtype) => Some(checks::update(&self.engine, *dtype)),
             Item::Subnormal(dtype) => Some(checks::subnormals(&self.engine, *dtype, self.arithmetic)),
+            Item::Quotient(dtype) => Some(checks::quotients(&self.engine, *dtype)),
             Item::Collective(op, dtype) => {
                 let config = || self.setup.config().replicas(REPLICAS);
                 let engine = self

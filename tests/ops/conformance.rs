@@ -5,8 +5,8 @@
 //! mode with others in one region. One in [`ALONE`] runs by itself, in Fused, Strict and Debug
 //! mode. `cargo xtask test full` runs each by itself in every mode. A case is skipped if it cannot
 //! be read because the op table lacks an op or an element type, and the reason is counted. Any
-//! other unexpected result fails the test, except for the cases in `KNOWN` and `REORDERED`, each
-//! with its reason. A folder without a passing case fails the test too, and so does one with fewer
+//! other unexpected result fails the test, except for the cases in `KNOWN` and those that
+//! `qualify/src/conformance.rs` lists, each with its reason. A folder without a passing case fails the test too, and so does one with fewer
 //! cases than before.
 
 use std::collections::BTreeMap;
@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use fuseline::fusion::program::{Check, Program};
 use fuseline::{Engine, Mode, Tensor, with_mode};
+use fuseline_qualify::conformance::{self, Reordered};
 
 use crate::support::{self, check_program, plugin_for};
 
@@ -41,68 +42,6 @@ const KNOWN: &[(&str, &str)] = &[
     ),
 ];
 
-/// A case that a correct device may fail because of its order of summation.
-struct Reordered {
-    case: &'static str,
-    /// The PJRT API versions of the builds that need it; empty if the width of the machine's
-    /// vectors decides.
-    builds: &'static [&'static str],
-    /// The largest absolute difference, where it exceeds the case's tolerance.
-    largest: f64,
-    why: &'static str,
-}
-
-const COMPLEX_PRODUCTS: &str = "a complex product is a sum of real ones, which cancel; the build sums them in \
-                                another order than the one that the case comes from";
-
-const fn complex_product(case: &'static str, largest: f64) -> Reordered {
-    Reordered { case, builds: &["0.106"], largest, why: COMPLEX_PRODUCTS }
-}
-
-const REORDERED: &[Reordered] = &[
-    Reordered {
-        case: "conv_general_dilated_float32_2_3_9_float32_12_1_3",
-        builds: &[],
-        largest: 1e-5,
-        why: "products of up to 40 cancel, and 3 units in the last place of what is left are less than half \
-              of one of theirs",
-    },
-    complex_product("dot_general_bfloat16_4_3_complex128_3_6", 2e-14),
-    complex_product("dot_general_bfloat16_4_3_complex64_3_6", 8e-6),
-    complex_product("dot_general_float16_4_3_complex128_3_6", 2e-14),
-    complex_product("dot_general_float32_4_3_complex128_3_6", 2e-14),
-    complex_product("dot_general_int16_4_3_complex64_3_6", 8e-6),
-    complex_product("dot_general_uint16_4_3_complex64_3_6", 8e-6),
-    complex_product("dot_general_uint32_4_3_complex128_3_6", 2e-14),
-    Reordered {
-        case: "random_gamma_float64_3_chlo",
-        builds: &["0.115"],
-        largest: 1e-15,
-        why: "the last digit of a logarithm differs",
-    },
-    Reordered {
-        case: "reduce_window_add_float32_12_12",
-        builds: &["0.115"],
-        largest: 2e-6,
-        why: "the fusion emitters, which the build always uses, sum a window in another order, and terms cancel",
-    },
-];
-
-impl Reordered {
-    /// Whether a device may need the allowance.
-    fn is_for(&self, device: &Engine) -> bool {
-        let version = device.pjrt_device().map(|device| device.client().plugin().api_version().to_string());
-        self.builds.is_empty() || version.is_some_and(|version| self.builds.contains(&version.as_str()))
-    }
-}
-
-/// Cases with subnormal numbers, which the plugin treats as zero (SUB-1, docs/numerics.md): the
-/// only allowed difference of each.
-const SUBNORMAL: &[(&str, &str)] = &[(
-    "interpret_ceil_000_ceil_op_test_bf16",
-    "output 0: element 5 is 0.0, expected 1.0 (1 elements differ)",
-)];
-
 /// The folder of the cases, and the minimum number of passing ones.
 fn cases() -> Option<(PathBuf, usize)> {
     let (path, least) = match std::env::var_os("FUSELINE_CONFORMANCE") {
@@ -112,10 +51,10 @@ fn cases() -> Option<(PathBuf, usize)> {
     path.is_dir().then_some((path, least))
 }
 
-/// Checks a case on the plugin, with the allowances of [`REORDERED`] and [`SUBNORMAL`]. Returns
+/// Checks a case on the plugin, with the allowances of [`conformance`]. Returns
 /// whether it needed one.
 fn on_device(device: &Engine, name: &str, program: &Arc<Program>) -> Result<bool, String> {
-    if let Some((_, difference)) = SUBNORMAL.iter().find(|(subnormal, _)| name == *subnormal) {
+    if let Some(difference) = conformance::subnormal_difference(name) {
         let is_only = |outcome: &Result<(), String>| {
             outcome.as_ref().map_or_else(|error| error.ends_with(difference), |()| true)
         };
@@ -125,8 +64,8 @@ fn on_device(device: &Engine, name: &str, program: &Arc<Program>) -> Result<bool
         return unexpected.unwrap_or(Ok(())).map(|()| needed);
     }
     let outcome = check_program(device, program, &MODES);
-    let reordered = REORDERED.iter().find(|reordered| name == reordered.case && reordered.is_for(device));
-    let (Err(error), Some(Reordered { largest, why, .. })) = (&outcome, reordered) else {
+    let (Err(error), Some(Reordered { largest, why, .. })) = (&outcome, conformance::reordered(device, name))
+    else {
         return outcome.map(|()| false);
     };
     println!("{name}: {error}; within {largest:e} it may: {why}");
@@ -149,8 +88,7 @@ impl Case {
 
     /// Whether the plugin may return another result than the expected one.
     fn may_differ(&self) -> bool {
-        REORDERED.iter().any(|reordered| self.name == reordered.case)
-            || SUBNORMAL.iter().any(|(name, _)| self.name == *name)
+        conformance::may_differ(&self.name)
     }
 }
 
