@@ -1,4 +1,24 @@
-//! The host's processor, as far as compiled code depends on it.
+//! The host: its processor, as far as compiled code depends on it, and its memory.
+
+use std::sync::OnceLock;
+
+use fuseline_fusion::Bytes;
+
+/// The memory of the host, with its swap space. `None` where the system does not report it.
+pub(crate) fn memory() -> Option<Bytes> {
+    static MEMORY: OnceLock<Option<Bytes>> = OnceLock::new();
+    *MEMORY.get_or_init(|| parse_memory(&std::fs::read_to_string("/proc/meminfo").ok()?))
+}
+
+/// The sum of main memory and swap space in the format of `/proc/meminfo`.
+fn parse_memory(text: &str) -> Option<Bytes> {
+    let kib = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+    };
+    let total = kib("MemTotal:")?.saturating_add(kib("SwapTotal:").unwrap_or(0));
+    Some(Bytes(total.saturating_mul(1024)))
+}
 
 /// The processor and its capabilities, as far as compilers consider them.
 pub(crate) fn parts() -> Vec<(String, String)> {
@@ -60,5 +80,14 @@ mod tests {
     fn the_processor_is_known() {
         let parts = parts();
         assert!(parts.len() >= 2, "{parts:?}");
+    }
+
+    #[test]
+    fn memory_is_the_sum_of_main_memory_and_swap_space() {
+        let text = "MemTotal:       24684088 kB\nMemFree:        7000 kB\nSwapTotal:          1024 kB\n";
+        assert_eq!(parse_memory(text), Some(Bytes((24_684_088 + 1024) * 1024)));
+        assert_eq!(parse_memory("MemTotal:  8 kB\n"), Some(Bytes(8192)));
+        assert_eq!(parse_memory("SwapTotal:  8 kB\n"), None);
+        assert_eq!(parse_memory("MemTotal:  many kB\n"), None);
     }
 }

@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 
 use fuseline_cache::disk::{Flight, JoinOutcome, Stage as Attempt};
 use fuseline_cache::{Name, Record, SealedKind};
+use fuseline_fusion::ir::Ref;
+use fuseline_fusion::{Bytes, TensorType};
 
 use super::{Compile, Completion};
 use crate::device::{Cause, DeviceError, Executable, FirstRunMark, Tier};
@@ -27,6 +29,7 @@ use crate::engine::EngineShared;
 use crate::engine::stream::StreamShared;
 use crate::error::Stage;
 use crate::event::CacheTier;
+use crate::processor;
 use crate::region::RegionInfo;
 use crate::store::{Fetching, QuarantineKey, Store, StoreGuard, StoreKey};
 use crate::tier::cost::compile_time;
@@ -92,6 +95,9 @@ enum What {
     Record(Arc<Record>),
 }
 
+/// Results of at most this size are given to any plugin.
+const SURELY_AVAILABLE: Bytes = Bytes(1 << 28);
+
 impl Compile {
     /// The request for the executable in a tier.
     pub(in crate::execute) fn ask(&self, tier: Tier, info: &RegionInfo, store: &Store) -> Option<StoreKey> {
@@ -108,6 +114,7 @@ impl Compile {
         let engine = stream.engine();
         let since = Instant::now();
         self.check_defects(info, engine)?;
+        self.check_size(info, engine)?;
         let store = engine.settled_store();
         let asked = store.and_then(|store| Some((store, self.ask(Tier::Optimized, info, store)?)));
         let Some((store, asked)) = asked else {
@@ -175,6 +182,25 @@ impl Compile {
         let Some(first) = defective.first() else { return Ok(()) };
         let error = DeviceError::new(Stage::Compile, first.why.to_string());
         Err(DeviceError { cause: Cause::Defective, ..error })
+    }
+
+    /// Checks that the host has memory for the results, if they are in its memory. A plugin may not
+    /// report that: XLA's CPU compiler (API 0.115) divides by zero on a tensor of 2^43 elements.
+    fn check_size(&self, info: &RegionInfo, engine: &EngineShared) -> Result<(), DeviceError> {
+        let graph = info.canon.graph();
+        let results = (0..graph.result_count() as u32).filter(|&result| self.spec.outputs.contains(result));
+        let bytes = results
+            .filter_map(|result| graph.type_of(Ref::Result(result)))
+            .map(TensorType::bytes)
+            .fold(Bytes(0), Bytes::saturating_add);
+        // Most regions are small, and need no look at the memory.
+        if bytes <= SURELY_AVAILABLE || !engine.device().is_near_host() {
+            return Ok(());
+        }
+        let Some(memory) = processor::memory().filter(|memory| bytes > *memory) else { return Ok(()) };
+        Err(DeviceError::out_of_memory(format!(
+            "RESOURCE_EXHAUSTED: the results take {bytes}, and this machine has {memory} of memory"
+        )))
     }
 
     /// Loads an executable in a run that compiles nothing, if `asked` is not on disk.
