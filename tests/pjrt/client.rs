@@ -457,8 +457,11 @@ fn executables_tell_what_they_cost() {
     }
     let donating = client.compile(add_module(1_024, "tf.aliasing_output = 0 : i32"), &CompileOptions::new());
     assert_eq!(donating.expect("compiles").memory_stats().expect("statistics").aliased, 4_096);
-    let cost = executable.cost_analysis().expect("an analysis");
-    assert!(cost.contains(&("flops".into(), Value::Float(1_024.0))), "{cost:?}");
+    match executable.cost_analysis() {
+        Ok(cost) => assert!(cost.contains(&("flops".into(), Value::Float(1_024.0))), "{cost:?}"),
+        // API 0.115.
+        Err(error) => assert_eq!(error.code(), Code::Unimplemented, "{error}"),
+    }
     assert!(!executable.fingerprint().expect("a fingerprint").is_empty());
     assert!(executable.generated_code_size().expect("a size") >= 0);
     let program = executable.optimized_program().expect("a program");
@@ -592,7 +595,9 @@ fn programs_run_on_the_device_they_are_told() {
     let output = &bound.execute(&[&there, &there], &PLAIN).expect("runs").outputs[0];
     assert_eq!((output.device(), download::<f32>(output)), (third.clone(), vec![2.0; 16]));
     let error = bound.execute(&[&here, &there], &PLAIN).expect_err("an argument elsewhere");
-    assert!(error.is_from_plugin() && error.message().contains("TFRT_CPU_0"), "{error}");
+    // The name of the device depends on the version.
+    let names_device = ["TFRT_CPU_0", "cpu:0"].iter().any(|name| error.message().contains(name));
+    assert!(error.is_from_plugin() && names_device, "{error}");
     let named = ExecuteOptions { device: Some(&client.devices()[2]), ..PLAIN };
     assert!(bound.execute(&[&there, &there], &named).is_err(), "bound to another device");
     // Compiled for no specific device.
