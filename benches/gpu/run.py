@@ -74,7 +74,7 @@ def find_plugin(options):
     if options.plugin:
         found, hint = options.plugin.absolute(), "--plugin names no file"
     elif options.dry_run:
-        found = ROOT / ".setup/plugins/xla_cpu_pjrt/xla_cpu_pjrt.so"
+        found = ROOT / ".setup/plugins/xla_cpu/xla_cpu.so"
         hint = "there is no CPU plugin; run `cargo xtask setup`, or name one by --plugin"
     else:
         ask = "import jax_plugins.xla_cuda13 as plugin; print(plugin.__path__[0])"

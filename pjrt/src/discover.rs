@@ -399,6 +399,11 @@ for root in folders("libtpu"):
     path = os.path.join(root, "libtpu.so")
     if os.path.exists(path):
         found.append(["libtpu", path])
+for package in ("fastatomstruct_xla_cpu", "lammps_jax_pjrt_cpu"):
+    for root in folders(package):
+        for file in entries(root):
+            if file.endswith(".so"):
+                found.append([package, os.path.join(root, file)])
 print("\nfuseline-pjrt-plugins:" + json.dumps(found))
 "#;
 

@@ -263,7 +263,11 @@ fn python_lists_packages_without_importing_them() {
         ("xla_plugins.fake_cpu", dir.file("site/xla_plugins/fake_cpu/fake_cpu.so", ELF)),
         ("jax_plugins.fake_gpu", dir.file("site/jax_plugins/fake_gpu/plugin.so", ELF)),
         ("libtpu", dir.file("site/libtpu/libtpu.so", ELF)),
+        ("fastatomstruct_xla_cpu", dir.file("site/fastatomstruct_xla_cpu/libpjrt_cpu.so", ELF)),
+        ("lammps_jax_pjrt_cpu", dir.file("site/lammps_jax_pjrt_cpu/plugin.so", ELF)),
     ];
+    dir.file("site/fastatomstruct_xla_cpu/__init__.py", bomb);
+    dir.file("site/lammps_jax_pjrt_cpu/__init__.py", bomb);
     dir.file("site/xla_plugins/fake_cpu/__init__.py", bomb);
     dir.file("site/jax_plugins/fake_gpu/__init__.py", bomb);
     dir.file("site/libtpu/__init__.py", bomb);

