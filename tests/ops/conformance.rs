@@ -6,8 +6,8 @@
 //! mode. `cargo xtask test full` runs each by itself in every mode. A case is skipped if it cannot
 //! be read because the op table lacks an op or an element type, and the reason is counted. Any
 //! other unexpected result fails the test, except for the cases in `KNOWN` and those that
-//! `qualify/src/conformance.rs` lists, each with its reason. A folder without a passing case fails the test too, and so does one with fewer
-//! cases than before.
+//! `qualify/src/conformance.rs` lists, each with its reason. A folder without a passing case fails
+//! the test too, and so does one with fewer cases than before.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

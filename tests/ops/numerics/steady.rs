@@ -97,7 +97,7 @@ fn a_number_has_one_result() {
         for dtype in [DType::F32, DType::F64, DType::BF16] {
             assert_eq!(found(&exact, &ops, dtype), []);
         }
-        // The comparison can fail: `exponential` depends on it with API 0.81, `erf` with later ones.
+        // The comparison can fail: `exponential` depends on it with API 0.81, `erf` with others.
         let fast = found(&engine(Numerics::Fast).expect("as before"), &ops[..], DType::F32);
         assert!(!fast.is_empty());
     });
