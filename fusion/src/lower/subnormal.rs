@@ -132,12 +132,12 @@ impl Flushing {
         let signature = node.signature();
         let access = subnormal::access(signature);
         let is_demanded = self.demanded.next().unwrap_or(true);
-        if access == Access::Bits {
-            if let Some(constant) = self.flushed_constant(signature) {
-                let results = Refs::from_slice(&[writer.op(OpCode::Constant, constant, &[])]);
-                self.note(node.signature(), &operands, &results, true);
-                return results;
-            }
+        if access == Access::Bits
+            && let Some(constant) = self.flushed_constant(signature)
+        {
+            let results = Refs::from_slice(&[writer.op(OpCode::Constant, constant, &[])]);
+            self.note(node.signature(), &operands, &results, true);
+            return results;
         }
         if is_demanded && demands_bits(signature) {
             operands.iter_mut().for_each(|operand| *operand = self.flushed_param(writer, *operand));
