@@ -4,6 +4,8 @@
 
 use fuseline::Engine;
 
+use crate::exceptions::is_listed;
+
 /// A case that a correct device may fail because of its order of summation.
 #[derive(Debug)]
 pub struct Reordered {
@@ -54,14 +56,6 @@ const REORDERED: &[Reordered] = &[
     },
 ];
 
-impl Reordered {
-    /// Whether a device may need the allowance.
-    fn is_for(&self, device: &Engine) -> bool {
-        let version = device.pjrt_device().map(|device| device.client().plugin().api_version().to_string());
-        self.builds.is_empty() || version.is_some_and(|version| self.builds.contains(&version.as_str()))
-    }
-}
-
 /// Cases with subnormal numbers, which the plugin treats as zero (SUB-1, docs/numerics.md): the
 /// only allowed difference of each.
 const SUBNORMAL: &[(&str, &str)] = &[(
@@ -72,7 +66,7 @@ const SUBNORMAL: &[(&str, &str)] = &[(
 /// How far a device may be off in a case.
 #[must_use]
 pub fn reordered(device: &Engine, name: &str) -> Option<&'static Reordered> {
-    REORDERED.iter().find(|reordered| name == reordered.case && reordered.is_for(device))
+    REORDERED.iter().find(|reordered| name == reordered.case && is_listed(device, reordered.builds))
 }
 
 /// The only difference that a device may show in a case with subnormal numbers, as the end of the

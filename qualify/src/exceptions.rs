@@ -1,7 +1,7 @@
 //! Differences of XLA's CPU backend, and why they are accepted.
 
 use fuseline::fusion::DTypeSet;
-use fuseline::{DType, OpCode};
+use fuseline::{DType, Engine, OpCode};
 
 use crate::calls::Pair;
 use crate::compare::Case;
@@ -21,6 +21,13 @@ pub struct Exception {
     pub builds: &'static [&'static str],
     /// The reason.
     pub why: &'static str,
+}
+
+/// Whether the plugin of a device has one of these PJRT API versions. An empty list means all.
+#[must_use]
+pub fn is_listed(device: &Engine, builds: &[&str]) -> bool {
+    let version = device.pjrt_device().map(|device| device.client().plugin().api_version().to_string());
+    builds.is_empty() || version.is_some_and(|version| builds.contains(&version.as_str()))
 }
 
 impl Exception {

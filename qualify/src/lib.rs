@@ -13,7 +13,7 @@
 //! | [`judge`], [`compare`], [`exceptions`] | which differences from the interpreter count |
 //! | [`plan`], [`item`] | what is tried at which level, and what shares a region |
 //! | [`conformance`] | the accepted differences in conformance cases |
-//! | `checks` | random programs, updates in place, subnormal numbers, collectives |
+//! | `checks` | random programs, updates in place, quotients, subnormal numbers, collectives |
 //! | `worker`, `process`, `parent` | the processes |
 //!
 //! The tests of the op table (`tests/ops/pairs`) use the first two rows too.

@@ -143,8 +143,8 @@ struct Campaign<'a> {
 }
 
 impl Campaign<'_> {
-    /// Tries batches in workers with this set-up. With `needed`, only what may show that another
-    /// workaround is needed.
+    /// Tries batches in workers with this set-up. With `needed`, an item is tried only if it may
+    /// show that another workaround is needed.
     fn run(&mut self, work: &[Batch], setup: &Setup, needed: Option<&NeededWorkarounds>) -> Findings {
         let (worker, pairs, limit) = (self.worker, self.pairs, self.options.limit);
         let next = AtomicUsize::new(0);
@@ -158,7 +158,7 @@ impl Campaign<'_> {
                     while let Some(batch) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
                         let tried = match needed {
                             None => job.tried(batch),
-                            Some(needed) => needed.tried(&mut job, batch),
+                            Some(needed) => needed.try_unsettled(&mut job, batch),
                         };
                         if send.send(tried).is_err() {
                             return;
@@ -179,8 +179,8 @@ impl Campaign<'_> {
     }
 }
 
-/// The workarounds that are known to be needed. One finding is enough, so what else they concern is
-/// not tried.
+/// The workarounds that are known to be needed. One finding shows the need, so other items of the
+/// same workaround are not tried.
 struct NeededWorkarounds {
     of_pairs: Vec<BTreeSet<Workaround>>,
     /// By the number of the workaround.
@@ -195,15 +195,17 @@ impl NeededWorkarounds {
         }
     }
 
-    fn of(&self, item: &Item) -> impl Iterator<Item = &AtomicBool> {
+    /// For each workaround that an item concerns, whether it is needed.
+    fn flags(&self, item: &Item) -> impl Iterator<Item = &AtomicBool> {
         let unit = if let Item::Calls(unit) = item { Some(unit) } else { None };
         let workarounds = unit.into_iter().flat_map(|unit| &self.of_pairs[unit.pair]);
         workarounds.map(|workaround| &self.is_needed[*workaround as usize])
     }
 
-    /// Tries the items of a batch that concern another workaround. The others have no finding.
-    fn tried(&self, job: &mut Job<'_>, batch: &[Item]) -> Findings {
-        let is_open = |item: &&Item| self.of(item).any(|needed| !needed.load(Ordering::Relaxed));
+    /// Tries the items of a batch that concern a workaround whose need is not known. The others
+    /// have no finding.
+    fn try_unsettled(&self, job: &mut Job<'_>, batch: &[Item]) -> Findings {
+        let is_open = |item: &&Item| self.flags(item).any(|needed| !needed.load(Ordering::Relaxed));
         let (open, settled): (Vec<&Item>, Vec<&Item>) = batch.iter().partition(is_open);
         let open: Vec<Item> = open.into_iter().cloned().collect();
         let mut findings = if open.is_empty() { Vec::new() } else { job.tried(&open) };
@@ -211,7 +213,7 @@ impl NeededWorkarounds {
             finding.as_ref().is_some_and(|finding| *finding != Finding::Right)
         };
         for (item, _) in findings.iter().filter(not_right) {
-            self.of(item).for_each(|needed| needed.store(true, Ordering::Relaxed));
+            self.flags(item).for_each(|needed| needed.store(true, Ordering::Relaxed));
         }
         findings.extend(settled.into_iter().map(|item| (item.clone(), None)));
         findings

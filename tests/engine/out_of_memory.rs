@@ -431,6 +431,8 @@ fn the_plugin_runs_out_of_memory() {
     let events = log.take();
     let (freed, parts, failed) = done(&events);
     assert!(freed >= 2 && !parts.is_empty() && failed >= 1, "{freed} {parts:?} {failed}");
+    let donated = |event: &Event| matches!(event, Event::Launched { donated, .. } if !donated.is_empty());
+    assert!(events.iter().any(donated), "the state was not to be reused");
 }
 
 /// A handler that fails.

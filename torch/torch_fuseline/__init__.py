@@ -95,7 +95,11 @@ from ._vendor import NAME  # noqa: E402
 _MODES = ("fused", "strict", "debug")
 
 #: Packages with XLA's CPU backend and the place of the plugin in them, in order of preference.
-_CPU_PLUGINS = (("xla_plugins", "xla_cpu_pjrt/*.so"), ("fastatomstruct_xla_cpu", "*.so"), ("lammps_jax_pjrt_cpu", "*.so"))
+_CPU_PLUGINS = (
+    ("xla_plugins", "xla_cpu_pjrt/*.so"),
+    ("fastatomstruct_xla_cpu", "*.so"),
+    ("lammps_jax_pjrt_cpu", "*.so"),
+)
 
 
 @functools.cache

@@ -99,6 +99,7 @@ fn a_number_has_one_result() {
         }
         // The comparison can fail: `exponential` depends on it with API 0.81, `erf` with others.
         let fast = found(&engine(Numerics::Fast).expect("as before"), &ops[..], DType::F32);
-        assert!(!fast.is_empty());
+        let is_expected = |op: &OpCode| [OpCode::Exponential, OpCode::Erf].contains(op);
+        assert!(fast.iter().any(is_expected), "{fast:?}");
     });
 }

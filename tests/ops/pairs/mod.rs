@@ -172,11 +172,9 @@ impl Findings {
     /// An exception that no element of an op needed is a failure too, on a build that is listed as
     /// needing it.
     fn needs_all_exceptions(&mut self, engine: &Engine) {
-        let version = engine.pjrt_device().map(|device| device.client().plugin().api_version().to_string());
         for (&index, uses) in &self.covered {
             let exception = &EXCEPTIONS[index];
-            let is_listed = version.as_deref().is_some_and(|version| exception.builds.contains(&version));
-            if !exception.builds.is_empty() && !is_listed {
+            if !exceptions::is_listed(engine, exception.builds) {
                 continue;
             }
             let ops: BTreeSet<OpCode> = uses.iter().map(|&(op, _)| op).collect();

@@ -50,8 +50,8 @@ impl Failure {
 }
 
 impl Failure {
-    /// Why one package cannot be used, where another one may do.
-    pub(crate) fn of_one_package(&self) -> Option<&str> {
+    /// Why this package cannot be used. `None` if another package would fail too.
+    pub(crate) fn package_problem(&self) -> Option<&str> {
         match self {
             Failure::NoWheel { .. } => Some("the package index has no wheel of it for this machine"),
             Failure::HashMismatch { .. } => Some("its SHA-256 differs from the pinned one"),

