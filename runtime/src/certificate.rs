@@ -17,7 +17,7 @@ use std::fmt;
 
 use fuseline_fusion::canon;
 use fuseline_fusion::lower::LOWERING;
-use fuseline_fusion::op::{OPS, Workaround, WorkaroundSet};
+use fuseline_fusion::op::{Evidence, OPS, Workaround, WorkaroundSet};
 use fuseline_fusion::{DType, OpCode};
 use serde_json::{Map, Value, json};
 
@@ -397,10 +397,14 @@ impl Certificate {
         &self.workarounds
     }
 
-    /// The workarounds that the plugin does not need.
+    /// The workarounds that the plugin does not need. Only those whose need shows in calls: a
+    /// certificate of an earlier version may list others.
     #[must_use]
     pub fn unneeded_workarounds(&self) -> WorkaroundSet {
-        let unneeded = self.workarounds.iter().filter(|need| need.finding == Finding::Right);
+        let unneeded = self
+            .workarounds
+            .iter()
+            .filter(|need| need.finding == Finding::Right && need.workaround.evidence() == Evidence::Calls);
         unneeded.fold(WorkaroundSet::NONE, |set, need| set.with(need.workaround))
     }
 
@@ -662,6 +666,7 @@ mod tests {
         let parts = [("plugin file", "ab"), ("platform", "cpu"), ("device", "0 cpu")];
         let needs = vec![
             WorkaroundNeed { workaround: Workaround::Sinh, finding: Finding::Right },
+            WorkaroundNeed { workaround: Workaround::RealConj, finding: Finding::Right },
             WorkaroundNeed {
                 workaround: Workaround::Mulhi,
                 finding: Finding::Refused {
@@ -697,7 +702,13 @@ mod tests {
     #[test]
     fn a_workaround_is_unneeded_if_the_plain_op_is_right() {
         let unneeded = certificate().unneeded_workarounds();
-        assert_eq!(unneeded, WorkaroundSet::NONE.with(Workaround::Sinh));
+        assert_eq!(unneeded, WorkaroundSet::NONE.with(Workaround::RealConj));
+    }
+
+    #[test]
+    fn a_workaround_whose_need_does_not_show_in_calls_is_kept() {
+        assert_eq!(Workaround::Sinh.evidence(), Evidence::Program);
+        assert!(!certificate().unneeded_workarounds().contains(Workaround::Sinh));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fuseline_cache::Record;
 use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::lower::{Aliases, LOWERING, Numerics, Target};
-use fuseline_fusion::op::{Workaround, WorkaroundSet};
+use fuseline_fusion::op::{Evidence, Workaround, WorkaroundSet};
 use fuseline_fusion::{DType, Ref, TensorType};
 use fuseline_pjrt::{Client, ClientOptions, CompileOptions};
 use fuseline_sync::{Mutex, Rank};
@@ -289,10 +289,12 @@ fn workaround_note(capabilities: &[u8]) -> Vec<u8> {
     [b"workarounds", &LOWERING.to_le_bytes()[..], capabilities].concat()
 }
 
-/// The workarounds that a note names. Names of other versions of this crate are ignored.
+/// The workarounds that a note names. Names of other versions of this crate are ignored, and those
+/// whose need does not show in calls, which an earlier version may have written.
 fn workarounds_of(note: &[u8]) -> WorkaroundSet {
     let text = String::from_utf8_lossy(note);
     let known = text.lines().filter_map(Workaround::from_name);
+    let known = known.filter(|workaround| workaround.evidence() == Evidence::Calls);
     known.fold(WorkaroundSet::NONE, WorkaroundSet::with)
 }
 
