@@ -4,8 +4,8 @@
 //!
 //! Programs are made from choices, so a failure shrinks to a small one. It is printed in the
 //! program format, with what was done with its values. `FUSELINE_PROGRAMS` multiplies the number of
-//! programs, `FUSELINE_SEED` changes them, and `FUSELINE_PROGRAM_LOG` names a file for the program
-//! under test, to find one that crashes the process.
+//! programs, `FUSELINE_SEED` and `FUSELINE_PART` change them, and `FUSELINE_PROGRAM_LOG` names a
+//! file for the program under test, to find one that crashes the process.
 
 use std::env;
 
@@ -113,6 +113,7 @@ fn on_engine(engine: &Engine, batches: &[Batch], shrinks: u32) -> Refused {
         };
         let mut seed = [0x5e; 32];
         seed[..4].copy_from_slice(&number::<u32>("FUSELINE_SEED").unwrap_or(0).to_le_bytes());
+        seed[4] = u8::try_from(support::part().number()).expect("few parts");
         let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &seed));
         // Long lists, so that most programs are long; a list that is too long costs nothing. One
         // program in four has elements of 2 and 4 bits, with which plugins do not compute.
@@ -285,18 +286,13 @@ fn programs_that_are_compiled_in_a_hurry() {
 /// Ops that XLA does not compile, by a part of its message.
 const UNCOMPILED: &[(&str, &str)] = &[];
 
-#[test]
-fn programs_on_the_plugin() {
+/// Checks batches of random programs on the plugin.
+fn check_on_the_plugin(batches: &[Batch]) {
     let what = "the plugin half of the random programs";
     // Every program has other regions, so the default engine would interpret them all
     // (`programs_that_are_interpreted_first`).
     let Some(engine) = plugin_for(what, support::optimized_only()) else { return };
-    let batches = [
-        Batch { programs: 36, ops: 8, modes: &MODES, rounds: 2, is_counted: true },
-        Batch { programs: 24, ops: 24, modes: &[Mode::Fused], rounds: 2, is_counted: true },
-        Batch { programs: 3, ops: 200, modes: &[Mode::Fused], rounds: 2, is_counted: true },
-    ];
-    let refused = on_engine(&engine, &batches, 200);
+    let refused = on_engine(&engine, batches, 200);
     for (message, count) in &refused.0 {
         println!("not compiled ({count} times): {message}");
         assert!(
@@ -304,6 +300,28 @@ fn programs_on_the_plugin() {
             "the plugin refuses what is portable: {message}"
         );
     }
+    let programs: u32 = batches.iter().map(|batch| batch.programs).sum();
+    println!("figures: {programs} programs, {} ops", engine.counters().ops);
+}
+
+#[test]
+fn programs_on_the_plugin() {
+    check_on_the_plugin(&[
+        Batch { programs: 36, ops: 8, modes: &MODES, rounds: 2, is_counted: true },
+        Batch { programs: 24, ops: 24, modes: &[Mode::Fused], rounds: 2, is_counted: true },
+        Batch { programs: 3, ops: 200, modes: &[Mode::Fused], rounds: 2, is_counted: true },
+    ]);
+}
+
+#[test]
+#[ignore = "exhaustive: `cargo xtask test full`"]
+fn full_programs_on_the_plugin() {
+    let share = |programs| support::part().share(programs);
+    check_on_the_plugin(&[
+        Batch { programs: share(1_500), ops: 8, modes: &MODES, rounds: 2, is_counted: true },
+        Batch { programs: share(460), ops: 24, modes: &MODES, rounds: 2, is_counted: true },
+        Batch { programs: share(40), ops: 200, modes: &[Mode::Fused], rounds: 2, is_counted: true },
+    ]);
 }
 
 /// Constants whose quotient traps on the machine. XLA divides constants at compile time, and would

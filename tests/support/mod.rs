@@ -62,6 +62,16 @@ impl Part {
     pub(crate) fn has(self, place: usize) -> bool {
         place % self.count == self.number
     }
+
+    /// From 0.
+    pub(crate) fn number(self) -> usize {
+        self.number
+    }
+
+    /// The number of cases of each part if all parts have `cases`, rounded up.
+    pub(crate) fn share(self, cases: u32) -> u32 {
+        cases.div_ceil(u32::try_from(self.count).expect("few parts"))
+    }
 }
 
 /// The part in `FUSELINE_PART`: `K/N`, from 1. Without it, the whole.

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 
-use super::torch;
+use super::{plugins, torch};
 use crate::host::Host;
 use crate::soak::{Ended, clean_commit, day, run_test};
 use crate::time;
@@ -26,14 +26,24 @@ struct Run {
 }
 
 enum Suite {
-    /// An ignored test of the binary `ops` of the root package.
+    /// An ignored test of the binary `ops` of the root package, on the default plugin.
     Ops,
+    /// The same on the plugin of a package of the matrix.
+    OpsOn(&'static str),
     /// Test modules of PyTorch's device, with variables.
     Torch(&'static [&'static str], &'static [torch::Variable]),
 }
 
+const CONFORMANCE: &str = "conformance::full_every_case_alone_in_every_mode";
+const PROGRAMS: &str = "programs::full_programs_on_the_plugin";
+
 const RUNS: &[Run] = &[
-    Run { name: "conformance::full_every_case_alone_in_every_mode", suite: Suite::Ops, parts: 4 },
+    Run { name: CONFORMANCE, suite: Suite::Ops, parts: 4 },
+    Run { name: CONFORMANCE, suite: Suite::OpsOn("fastatomstruct-xla-cpu"), parts: 4 },
+    Run { name: CONFORMANCE, suite: Suite::OpsOn("lammps-jax-pjrt-cpu"), parts: 4 },
+    Run { name: PROGRAMS, suite: Suite::Ops, parts: 4 },
+    Run { name: PROGRAMS, suite: Suite::OpsOn("fastatomstruct-xla-cpu"), parts: 4 },
+    Run { name: PROGRAMS, suite: Suite::OpsOn("lammps-jax-pjrt-cpu"), parts: 4 },
     Run { name: "pairs::full_constants", suite: Suite::Ops, parts: 4 },
     Run { name: "pairs::full_combined_elements", suite: Suite::Ops, parts: 2 },
     Run { name: "pairs::full_converted_elements", suite: Suite::Ops, parts: 2 },
@@ -49,6 +59,16 @@ const RUNS: &[Run] = &[
 /// The record file, relative to the workspace.
 const RECORD: &str = "tests/full.txt";
 
+impl Run {
+    /// The test, and the plugin unless it is the default one.
+    fn title(&self) -> String {
+        match self.suite {
+            Suite::OpsOn(package) => format!("{} on {package}", self.name),
+            Suite::Ops | Suite::Torch(..) => self.name.to_owned(),
+        }
+    }
+}
+
 /// A part of a run.
 #[derive(Clone, Copy)]
 struct Part {
@@ -59,12 +79,13 @@ struct Part {
 
 impl Part {
     fn name(self) -> String {
-        format!("{} {}/{}", self.run.name, self.number, self.run.parts)
+        format!("{} {}/{}", self.run.title(), self.number, self.run.parts)
     }
 
     /// The file that marks the part as passed; it holds the figures that the test printed.
     fn result_file(self, folder: &Path) -> PathBuf {
-        folder.join(format!("{}.{}-{}", self.run.name.replace("::", "."), self.number, self.run.parts))
+        let name = self.run.title().replace("::", ".").replace(' ', "-");
+        folder.join(format!("{name}.{}-{}", self.number, self.run.parts))
     }
 }
 
@@ -133,6 +154,13 @@ fn test(host: &Host, part: Part) -> Ended {
         };
     }
     let mut command = host.cargo();
+    if let Suite::OpsOn(package) = part.run.suite {
+        match plugins::library(host, package) {
+            Ok(library) => command.env("FUSELINE_PJRT_PLUGIN", library).env("GLOG_minloglevel", "2"),
+            Err(why) if why.starts_with("no ") => return Ended::Skipped(why),
+            Err(why) => return Ended::Failed(why),
+        };
+    }
     // The same build as in the stage `nextest`.
     command.args(["test", "--locked", "--workspace", "--all-features", "--test", "ops", "--"]);
     command.args(["--ignored", "--exact", part.run.name, "--nocapture"]);
@@ -176,7 +204,9 @@ mod tests {
     fn each_run_is_an_ignored_test_and_each_such_test_is_run() {
         let root = Host::detect().expect("this machine").root;
         let mut there = Vec::new();
-        for (module, file) in [("conformance", "conformance.rs"), ("pairs", "pairs/mod.rs")] {
+        let files =
+            [("conformance", "conformance.rs"), ("pairs", "pairs/mod.rs"), ("programs", "programs.rs")];
+        for (module, file) in files {
             let code = fs::read_to_string(root.join("tests/ops").join(file)).expect("a file of tests");
             let marks = code.split("#[ignore = \"exhaustive: `cargo xtask test full`\"]\nfn ").skip(1);
             there.extend(marks.map(|rest| format!("{module}::{}", rest.split('(').next().unwrap_or(rest))));

@@ -90,6 +90,13 @@ pub(crate) fn run(host: &Host, extent: Extent) -> Tally {
     tally
 }
 
+/// The library of a package of the matrix, fetched if need be. If this machine lacks a
+/// prerequisite, the error begins with `no`.
+pub(super) fn library(host: &Host, package: &str) -> Result<PathBuf, String> {
+    let plugin = MATRIX.iter().find(|plugin| plugin.package == package);
+    provide(host, plugin.ok_or_else(|| format!("bug: {package} is not in the matrix"))?)
+}
+
 /// Fetches a package, unless the pinned version is there. Returns the library. If this machine
 /// lacks a prerequisite, the error begins with `no`.
 fn provide(host: &Host, plugin: &MatrixPlugin) -> Result<PathBuf, String> {
