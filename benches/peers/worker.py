@@ -44,7 +44,7 @@ class Env:
 
     def jit(self, function, **options):
         """jax.jit of a whole step, or the function itself if JAX runs op by op."""
-        if self.contender == "jax":
+        if self.contender in ("jax", "jax-0.10"):
             import jax
 
             return jax.jit(function, **options)

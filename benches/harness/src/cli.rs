@@ -83,8 +83,11 @@ pub(crate) enum Peers {
     None,
     /// NumPy
     Numpy,
-    /// JAX, eager and jit
+    /// JAX, eager and jit: the newest version that a Python of this machine can run
     Jax,
+    /// JAX 0.10, jit: in a full run, if `jax` is newer
+    #[value(name = "jax-0.10")]
+    Jax010,
     /// PyTorch, eager and torch.compile
     Torch,
     /// PyTorch/XLA
@@ -96,7 +99,8 @@ pub(crate) enum Peers {
 impl Options {
     /// Whether these peers are requested.
     pub(crate) fn includes(&self, peers: Peers) -> bool {
-        self.peers.contains(&Peers::All) || self.peers.contains(&peers)
+        let with_all = peers != Peers::Jax010 || !self.quick && self.device == Device::Cpu;
+        self.peers.contains(&Peers::All) && with_all || self.peers.contains(&peers)
     }
 
     pub(crate) fn settings(&self) -> Settings {

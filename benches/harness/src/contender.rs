@@ -32,6 +32,8 @@ pub(crate) struct Contender {
     pub(crate) id: &'static str,
     name: &'static str,
     start: Start,
+    /// What the page says of it beside its versions.
+    note: Option<String>,
 }
 
 /// All of them.
@@ -53,8 +55,9 @@ const OWN: [(&str, &str, &[&str]); 4] = [
     ("fuseline-debug", "Fuseline Debug", &["--mode", "debug"]),
     (FLOOR, "PJRT alone", &["--floor"]),
 ];
-const PEERS: [(&str, &str, Peers); 6] = [
+const PEERS: [(&str, &str, Peers); 7] = [
     ("jax", "jax.jit", Peers::Jax),
+    ("jax-0.10", "jax.jit 0.10", Peers::Jax010),
     ("jax-eager", "JAX eager", Peers::Jax),
     ("torch-compile", "torch.compile", Peers::Torch),
     ("torch", "PyTorch eager", Peers::Torch),
@@ -75,11 +78,12 @@ impl Contenders {
     pub(crate) fn provide(options: &Options) -> anyhow::Result<Contenders> {
         let mut all: Vec<Contender> = OWN
             .iter()
-            .map(|&(id, name, options)| Contender { id, name, start: Start::Fuseline(options) })
+            .map(|&(id, name, options)| Contender { id, name, start: Start::Fuseline(options), note: None })
             .collect();
         let mut pythons: BTreeMap<Peers, Result<PathBuf, String>> = BTreeMap::new();
         for (id, name, group) in PEERS {
-            if !options.includes(group) {
+            let is_twice = group == Peers::Jax010 && !peers::has_newest_jax(options);
+            if !options.includes(group) || is_twice {
                 continue;
             }
             let python = pythons
@@ -89,7 +93,7 @@ impl Contenders {
                 Ok(python) => Start::Python(python.clone()),
                 Err(why) => Start::Missing(why.clone()),
             };
-            all.push(Contender { id, name, start });
+            all.push(Contender { id, name, start, note: peers::note(group, options) });
         }
         let plugin = match (&options.plugin, options.device) {
             (Some(plugin), _) => Some(std::path::absolute(plugin)?),
@@ -130,6 +134,7 @@ impl Contenders {
                 Start::Missing(why) => Some(why.clone()),
                 _ => None,
             },
+            note: contender.note.clone(),
         };
         self.all.iter().map(describe).collect()
     }

@@ -8,11 +8,17 @@
 //! libraries that its loader needs: 2.4 GB to fetch and 4 GB on disk, instead of 3 and 5 for all
 //! that PyTorch names. On a machine without a CUDA device, none of CUDA is used. For such a device
 //! (`--device cuda`), the lists `requirements-*-cuda.txt` are added to those of JAX and PyTorch.
-//! JAX's list provides the PJRT plugin that Fuseline runs on.
+//! The list of JAX 0.10 provides the PJRT plugin that Fuseline runs on there.
+//!
+//! The newest JAX needs a newer Python than many machines have by default. It is looked for on the
+//! path and among the versions of pyenv. Without it, `jax.jit` is that of JAX 0.10, and the page
+//! says so.
 
 use std::fs;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
@@ -20,25 +26,94 @@ use indicatif::ProgressBar;
 
 use crate::cli::{Device, Options, Peers};
 
-/// The environment of a group, and its list of packages.
-fn requirements(group: Peers, device: Device) -> anyhow::Result<(&'static str, String)> {
-    let (name, list) = match group {
-        Peers::Numpy => ("numpy", include_str!("../../peers/requirements-numpy.txt")),
-        Peers::Jax => ("jax", include_str!("../../peers/requirements-jax.txt")),
-        Peers::Torch => ("torch", include_str!("../../peers/requirements-torch.txt")),
-        Peers::TorchXla => ("torch-xla", include_str!("../../peers/requirements-torch-xla.txt")),
-        Peers::None | Peers::All => bail!("bug: {group:?} is not a group"),
-    };
-    Ok(match (device, group) {
-        (Device::Cpu, _) | (Device::Cuda, Peers::Numpy) => (name, list.to_owned()),
-        (Device::Cuda, Peers::Jax) => {
-            ("jax-cuda", list.to_owned() + include_str!("../../peers/requirements-jax-cuda.txt"))
+/// The minor versions of Python 3 for which the list of the newest JAX has packages.
+const NEWEST_JAX: RangeInclusive<u32> = 12..=14;
+
+/// The Python that makes an environment.
+#[derive(Clone, Copy)]
+enum Base {
+    /// `python3` of the path.
+    Default,
+    /// One in [`NEWEST_JAX`].
+    Newer(&'static Path),
+}
+
+/// The environment of a group, its Python, and its list of packages.
+fn requirements(group: Peers, device: Device) -> anyhow::Result<(&'static str, Base, String)> {
+    let (name, base, list) = match (group, newest_jax_python()) {
+        (Peers::Numpy, _) => ("numpy", Base::Default, include_str!("../../peers/requirements-numpy.txt")),
+        (Peers::Jax, Some(python)) if device == Device::Cpu => {
+            ("jax", Base::Newer(python), include_str!("../../peers/requirements-jax.txt"))
         }
+        (Peers::Jax | Peers::Jax010, _) => {
+            ("jax-0.10", Base::Default, include_str!("../../peers/requirements-jax-0.10.txt"))
+        }
+        (Peers::Torch, _) => ("torch", Base::Default, include_str!("../../peers/requirements-torch.txt")),
+        (Peers::TorchXla, _) => {
+            ("torch-xla", Base::Default, include_str!("../../peers/requirements-torch-xla.txt"))
+        }
+        (Peers::None | Peers::All, _) => bail!("bug: {group:?} is not a group"),
+    };
+    let with = |name, more: &str| Ok((name, base, list.to_owned() + more));
+    match (device, group) {
+        (Device::Cpu, _) | (Device::Cuda, Peers::Numpy) => with(name, ""),
+        (Device::Cuda, Peers::Jax) => with("jax-cuda", include_str!("../../peers/requirements-jax-cuda.txt")),
         (Device::Cuda, Peers::Torch) => {
-            ("torch-cuda", list.to_owned() + include_str!("../../peers/requirements-torch-cuda.txt"))
+            with("torch-cuda", include_str!("../../peers/requirements-torch-cuda.txt"))
         }
         (Device::Cuda, _) => bail!("the package index has no CUDA package of {name}"),
+    }
+}
+
+/// Whether the group `jax` is newer than the group `jax-0.10`.
+pub(crate) fn has_newest_jax(options: &Options) -> bool {
+    options.device == Device::Cpu && options.python.is_none() && newest_jax_python().is_some()
+}
+
+/// What the page says of a group beside its versions.
+pub(crate) fn note(group: Peers, options: &Options) -> Option<String> {
+    let is_older = group == Peers::Jax
+        && options.device == Device::Cpu
+        && options.python.is_none()
+        && newest_jax_python().is_none();
+    is_older.then(|| {
+        format!(
+            "not the newest JAX, which needs Python 3.{} to 3.{}: none was found on the path or in pyenv",
+            NEWEST_JAX.start(),
+            NEWEST_JAX.end()
+        )
     })
+}
+
+/// A Python that can make an environment for the newest JAX: `python3`, another of the path, or one
+/// of pyenv.
+fn newest_jax_python() -> Option<&'static Path> {
+    static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
+    FOUND.get_or_init(|| python_candidates().into_iter().find(|python| is_for_newest_jax(python))).as_deref()
+}
+
+fn python_candidates() -> Vec<PathBuf> {
+    let mut candidates = vec![PathBuf::from("python3")];
+    candidates.extend(NEWEST_JAX.rev().map(|minor| PathBuf::from(format!("python3.{minor}"))));
+    let pyenv = std::env::var_os("PYENV_ROOT").map(PathBuf::from);
+    let pyenv = pyenv.or_else(|| Some(std::env::home_dir()?.join(".pyenv")));
+    let versions = pyenv.and_then(|root| fs::read_dir(root.join("versions")).ok()).into_iter().flatten();
+    let mut versions: Vec<PathBuf> =
+        versions.filter_map(Result::ok).map(|entry| entry.path().join("bin/python3")).collect();
+    versions.sort();
+    candidates.extend(versions.into_iter().rev());
+    candidates
+}
+
+/// Whether a Python starts, can make environments, and has a version in [`NEWEST_JAX`].
+fn is_for_newest_jax(python: &Path) -> bool {
+    let code = "import ensurepip, sys, venv; print(*sys.version_info[:2])";
+    let Ok(output) = Command::new(python).args(["-c", code]).stdin(Stdio::null()).output() else {
+        return false;
+    };
+    let version = String::from_utf8_lossy(&output.stdout);
+    let minor = version.trim().strip_prefix("3 ").and_then(|minor| minor.parse().ok());
+    output.status.success() && minor.is_some_and(|minor| NEWEST_JAX.contains(&minor))
 }
 
 /// The PJRT plugin for CUDA in JAX's environment.
@@ -64,12 +139,17 @@ pub(crate) fn cuda_plugin(python: &Path) -> anyhow::Result<PathBuf> {
 /// If the Python that the user names lacks the group's package, or the environment cannot be made.
 pub(crate) fn provide(group: Peers, options: &Options) -> anyhow::Result<PathBuf> {
     if let Some(python) = &options.python {
-        let (name, _) = requirements(group, Device::Cpu)?;
-        let import = format!("import {}", name.replace('-', "_"));
+        let module = match group {
+            Peers::Jax | Peers::Jax010 => "jax",
+            Peers::Torch => "torch",
+            Peers::TorchXla => "torch_xla",
+            Peers::Numpy | Peers::None | Peers::All => "numpy",
+        };
+        let import = format!("import {module}");
         succeed(Command::new(python).args(["-c", &import]))?;
         return Ok(python.clone());
     }
-    let (name, list) = requirements(group, options.device)?;
+    let (name, base, list) = requirements(group, options.device)?;
     let environment = std::path::absolute(options.environments.join(name))?;
     let python = environment.join("bin/python");
     // Written last, so that its presence means a complete environment.
@@ -84,7 +164,11 @@ pub(crate) fn provide(group: Peers, options: &Options) -> anyhow::Result<PathBuf
         fs::remove_dir_all(&environment)
             .with_context(|| format!("{} cannot be removed", environment.display()))?;
     }
-    succeed(Command::new("python3").args(["-m", "venv"]).arg(&environment))?;
+    let base = match base {
+        Base::Default => Path::new("python3"),
+        Base::Newer(python) => python,
+    };
+    succeed(Command::new(base).args(["-m", "venv"]).arg(&environment))?;
     let file = environment.join("requirements.txt");
     fs::write(&file, &list).with_context(|| format!("{} cannot be written", file.display()))?;
     let mut install = Command::new(&python);

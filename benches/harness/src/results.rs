@@ -68,15 +68,18 @@ pub(crate) struct Machine {
 /// A contender: a way to run the programs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Contender {
-    /// `fuseline-fused`, `fuseline-strict`, `fuseline-debug`, `jax`, `jax-eager`, `torch`,
-    /// `torch-compile`, `torch-xla`, `numpy`, or `pjrt`: the executables of Fused's steady step in
-    /// a bare loop.
+    /// `fuseline-fused`, `fuseline-strict`, `fuseline-debug`, `jax`, `jax-0.10`, `jax-eager`,
+    /// `torch`, `torch-compile`, `torch-xla`, `numpy`, or `pjrt`: the executables of Fused's steady
+    /// step in a bare loop.
     pub(crate) id: String,
     /// The display name: `jax.jit`.
     pub(crate) name: String,
     pub(crate) versions: BTreeMap<String, String>,
     /// Why it could not be measured at all; `None` if it could.
     pub(crate) missing: Option<String>,
+    /// What the page says of it beside its versions.
+    #[serde(default)]
+    pub(crate) note: Option<String>,
 }
 
 /// A program with sizes.

@@ -6,8 +6,9 @@ use crate::results::{CaseResult, Contender, Ratio, Report, Run, Times};
 pub(super) const FUSED: &str = "fuseline-fused";
 
 /// The comparisons of the headline, with names for reports without the contender.
-const HEADLINE: [(&str, &str); 9] = [
+const HEADLINE: [(&str, &str); 10] = [
     ("jax", "jax.jit"),
+    ("jax-0.10", "jax.jit 0.10"),
     ("jax-eager", "JAX eager"),
     ("torch-compile", "torch.compile"),
     ("torch", "PyTorch eager"),

@@ -14,10 +14,10 @@ pub(super) enum Medium {
     File,
 }
 
-/// The colours: name, value on a light page, value on a dark page. Those of contenders are Okabe
-/// and Ito's, which colour-blind people can distinguish, with the yellow darkened on light pages
-/// and the blues lightened on dark ones.
-const PALETTE: [(&str, &str, &str); 18] = [
+/// The colours: name, value on a light page, value on a dark page. The first eight of contenders
+/// are Okabe and Ito's, which colour-blind people can distinguish, with the yellow darkened on light
+/// pages and the blues lightened on dark ones.
+const PALETTE: [(&str, &str, &str); 19] = [
     ("paper", "#ffffff", "#14161a"),
     ("ink", "#1b1d21", "#e8eaee"),
     ("soft", "#626b78", "#9aa4b2"),
@@ -36,6 +36,7 @@ const PALETTE: [(&str, &str, &str); 18] = [
     ("k7", "#26292e", "#f4f5f7"),
     ("k8", "#7d8590", "#8c95a1"),
     ("k9", "#8a5a3c", "#c99b7d"),
+    ("k10", "#5b4bb5", "#a79bf0"),
 ];
 
 /// The style of the charts, with the names of colours. It uses only features that SVG renderers
@@ -63,7 +64,7 @@ svg.plot .strike { stroke: var(--alarm); stroke-width: 1.6; }
 "#;
 
 /// Number of colours.
-const COLOURS: usize = 10;
+const COLOURS: usize = 11;
 
 /// The style of the page. The colours are variables, which the page's own rules use too.
 pub(super) fn page_style() -> String {
@@ -107,6 +108,7 @@ enum Shape {
     Hexagon,
     Cross,
     Bar,
+    Left,
 }
 
 impl Shape {
@@ -139,6 +141,7 @@ impl Shape {
                 plus.map(|(x, y)| ((x - y) * half, (x + y) * half)).collect()
             }
             Self::Bar => vec![(-0.45, -1.2), (0.45, -1.2), (0.45, 1.2), (-0.45, 1.2)],
+            Self::Left => around(3, -std::f64::consts::FRAC_PI_2, |_| 1.25),
         }
     }
 }
@@ -158,6 +161,7 @@ impl Look {
             "fuseline-strict" => (1, Shape::Square),
             "fuseline-debug" => (2, Shape::Diamond),
             "jax" => (3, Shape::Up),
+            "jax-0.10" => (10, Shape::Left),
             "jax-eager" => (4, Shape::Down),
             "torch" => (5, Shape::Plus),
             "torch-compile" => (6, Shape::Star),
@@ -209,6 +213,7 @@ mod tests {
             "fuseline-strict",
             "fuseline-debug",
             "jax",
+            "jax-0.10",
             "jax-eager",
             "torch",
             "torch-compile",

@@ -285,6 +285,7 @@ fn method(report: &Report) -> Markup {
                         @if contender.missing.is_some() { "missing" }
                         @else if versions.is_empty() { "unknown" }
                         @else { (list(&versions)) }
+                        @if let Some(note) = &contender.note { "; " (note) }
                     }
                 }
             }

@@ -165,6 +165,7 @@ pub(crate) fn report() -> Report {
             },
             missing: (id == "torch-xla")
                 .then(|| "no module named torch_xla <for> this Python & none to install".to_owned()),
+            note: (id == "jax").then(|| "not the newest <JAX>".to_owned()),
         })
         .collect();
     Report {
