@@ -23,7 +23,7 @@ use crate::settings::QualificationPolicy;
 use crate::store::{Environment, Store};
 
 /// The certificates that come with this crate: XLA's CPU backend as packaged by `xla-cpu-pjrt`,
-/// `fastatomstruct-xla-cpu` and `lammps-jax-pjrt-cpu`, at the quick level.
+/// `fastatomstruct-xla-cpu` and `lammps-jax-pjrt-cpu`, at the full level.
 const COMMITTED: &[&str] = &[
     include_str!("../../certificates/xla-cpu-0.81.json"),
     include_str!("../../certificates/xla-cpu-0.106.json"),
