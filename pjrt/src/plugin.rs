@@ -205,6 +205,7 @@ impl Plugin {
         // SAFETY: holds because the table came from `GetPjrtApi` and was not met before.
         let outcome = unsafe { Plugin::of_table(table, path, options, origin) };
         super::plugin_scope::register();
+        super::plugin_scope::register_at_thread_end();
         let fault = outcome.as_ref().copied().map_err(|error| error.fault().clone());
         known.opened.push(Opened { table: table.addr(), options: options.clone(), outcome: fault });
         outcome

@@ -1,16 +1,20 @@
-//! Ends the process safely while threads of ours are inside a plugin.
+//! Ends the process safely while threads of ours are inside a plugin, or about to enter it.
 //!
 //! `exit` runs the destructors of a plugin's static objects while other threads go on. A background
 //! compile, or a thread that drops the last reference to a client, then uses destroyed objects, and
 //! the process ends by a signal although its work was done. Waiting for these threads does not
 //! help, because objects that the plugin made after the exit handler was registered are destroyed
-//! before it runs. So threads that may be inside a plugin hold a [`PluginScope`]. If there are any
-//! at exit, the process ends at once with its exit status, without running further destructors. So
+//! before it runs. So whoever may be inside a plugin holds a [`PluginScope`]. So does work that is
+//! queued for another thread, which may take it up while the destructors run. If there are any at
+//! exit, the process ends at once with its exit status, without running further destructors. So
 //! does the child of a fork, which does not have the plugin's threads.
 //!
-//! The handler is registered when a plugin is opened, and again after 1, 2, 4, 8 and so on scopes:
-//! handlers run in the reverse order, and a plugin creates some objects when they are first needed.
-//! If the C library has no `on_exit`, none of this happens.
+//! Handlers run in the reverse order of registration, and a plugin creates some objects when they
+//! are first needed. So the handler is registered last of all: by a destructor of a thread-local
+//! variable, since `exit` runs those of its own thread before any handler. Threads that have
+//! neither opened a plugin nor been in a scope have no such variable. For an `exit` on one of them,
+//! the handler is also registered when a plugin is opened, and again after 1, 2, 4, 8 and so on
+//! scopes. If the C library has no `on_exit`, none of this happens.
 #![allow(
     clippy::disallowed_types,
     reason = "no model is about the end of a process, and a static needs a constant"
@@ -20,19 +24,21 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use fuseline_sync::fork::is_forked;
 
-/// Number of threads that may be inside a plugin.
+/// Number of threads that may be inside a plugin, and of items that are queued for one.
 static INSIDE: AtomicUsize = AtomicUsize::new(0);
 
-/// Marks the calling thread as possibly inside a plugin while this lives.
+/// Somebody may be inside a plugin while this lives: the thread that holds it, or that will take it
+/// up with an item of a queue.
 #[derive(Debug)]
 pub struct PluginScope(());
 
 impl PluginScope {
-    /// Marks the calling thread.
+    /// Enters the scope.
     #[inline]
     #[must_use]
     pub fn enter() -> PluginScope {
         INSIDE.fetch_add(1, Ordering::Relaxed);
+        register_at_thread_end();
         PluginScope(())
     }
 }
@@ -45,6 +51,37 @@ impl Drop for PluginScope {
         }
         INSIDE.fetch_sub(1, Ordering::Relaxed);
     }
+}
+
+/// Registers the handler when the calling thread ends, or calls `exit`.
+pub(super) fn register_at_thread_end() {
+    thread_local! {
+        static AT_THREAD_END: AtThreadEnd = const { AtThreadEnd };
+    }
+    // A thread that is ending has registered it already.
+    let _ = AT_THREAD_END.try_with(|_| {});
+}
+
+/// Registers the handler when it is dropped.
+struct AtThreadEnd;
+
+impl Drop for AtThreadEnd {
+    fn drop(&mut self) {
+        // A registration is never undone, so short-lived threads must not add one each.
+        const MAX_THREADS: u64 = 4096;
+        static ENDED: AtomicU64 = AtomicU64::new(0);
+        let ended = ENDED.fetch_add(1, Ordering::Relaxed);
+        if ended < MAX_THREADS || is_main_thread() {
+            register();
+        }
+    }
+}
+
+/// Whether the calling thread is the first one of the process.
+fn is_main_thread() -> bool {
+    let thread = std::fs::read_link("/proc/thread-self");
+    let id = thread.as_ref().ok().and_then(|path| path.file_name()?.to_str()?.parse().ok());
+    id == Some(std::process::id())
 }
 
 /// Registers a handler that ends the process without destructors if threads are inside a plugin.

@@ -7,6 +7,7 @@
 use std::fmt;
 
 use fuseline_fusion::Bytes;
+use fuseline_pjrt::PluginScope;
 use fuseline_sync::{Mutex, Rank};
 use smallvec::SmallVec;
 
@@ -20,6 +21,8 @@ struct InFlightState {
     waiting: bool,
     /// Callbacks, each with the number of regions that still have to be done.
     waiters: Vec<(usize, OnDone)>,
+    /// Held while regions are in flight: threads of the plugin are at work.
+    inside: Option<PluginScope>,
 }
 
 /// Called when the awaited regions are done.
@@ -76,6 +79,7 @@ impl InFlight {
     /// Counts a launched region. Each call needs one of [`InFlight::release`].
     pub(crate) fn acquire(&self, bytes: Bytes) {
         let mut state = self.state.lock();
+        state.inside.get_or_insert_with(PluginScope::enter);
         state.regions += 1;
         state.launched += 1;
         state.bytes = state.bytes.saturating_add(bytes);
@@ -103,8 +107,11 @@ impl InFlight {
                 }
             }
         }
+        let is_idle = state.regions == 0;
+        let inside = state.inside.take_if(|_| is_idle);
         drop(state);
         done.into_iter().for_each(|done| done());
+        drop(inside);
         waiting
     }
 }

@@ -41,7 +41,7 @@ pub use self::stores::EngineSetup;
 use self::stores::Stores;
 use self::stream::trace::Trace;
 use self::stream::{StreamShared, TensorHandle};
-use self::threads::Threads;
+use self::threads::{Scoped, Threads};
 use self::tiers::Tiers;
 use self::value::Outcome;
 use crate::counters::AtomicCounters;
@@ -280,7 +280,7 @@ impl EngineShared {
         let Some(engine) = engine.upgrade() else { return task(None) };
         let pool = engine.threads.compile().clone();
         // The upgraded reference moves there, because it may be the last one by then.
-        pool.push((move || task(Some(engine))).into());
+        pool.push(Scoped::new((move || task(Some(engine))).into()));
     }
 
     /// The deadline of a call that has no time-out of its own.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::EngineShared;
+use super::threads::Scoped;
 use crate::device::{Device, NoteStore};
 use crate::error::{Error, Result};
 use crate::event::{Event, Telemetry};
@@ -114,7 +115,7 @@ impl Stores {
                     engine.settled_store();
                 }
             };
-            compile.push(settle.into());
+            compile.push(Scoped::new(settle.into()));
         }
         let (store, owner) = (store.clone(), Arc::downgrade(engine));
         let tidy = move || {
@@ -123,7 +124,7 @@ impl Stores {
                 engine.qualify_unknown_plugin();
             }
         };
-        compile.push_background(None, tidy.into());
+        compile.push_background(None, Scoped::new(tidy.into()));
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use fuseline_pjrt::PluginScope;
 use fuseline_sync::oneshot;
-use fuseline_sync::schedule::{CompilePool, Pool, Priority, Stuck, Watchdog, Work};
+use fuseline_sync::schedule::{CompilePool, Item, Pool, Priority, Refusal, Stuck, Watchdog, Work};
 
 use super::stream::StreamShared;
 use super::{HandOver, Task};
@@ -13,17 +13,49 @@ use crate::event::{Event, Telemetry};
 use crate::limits::MAX_PLUGIN_CALLS;
 use crate::settings::Settings;
 
+/// A queued item whose thread may enter the plugin. It counts as inside from the moment that it is
+/// queued, so that the process does not end in between ([`PluginScope`]).
+#[derive(Debug)]
+pub struct Scoped<T> {
+    item: T,
+    inside: PluginScope,
+}
+
+impl<T> Scoped<T> {
+    /// Enters the scope.
+    pub fn new(item: T) -> Scoped<T> {
+        Scoped { item, inside: PluginScope::enter() }
+    }
+
+    /// Calls a function on the item, and leaves the scope when what remains of it is dropped.
+    fn run(self, run: impl FnOnce(T)) {
+        let Scoped { item, inside } = self;
+        run(item);
+        drop(inside);
+    }
+}
+
+impl<T: Item> Item for Scoped<T> {
+    fn take_refusal(&mut self) -> Option<Refusal> {
+        self.item.take_refusal()
+    }
+
+    fn is_refusable(&self) -> bool {
+        self.item.is_refusable()
+    }
+}
+
 /// The threads of an engine.
 #[derive(Debug)]
 pub struct Threads {
-    drive: Arc<Pool<Arc<StreamShared>>>,
-    compile: Arc<CompilePool<Work>>,
+    drive: Arc<Pool<Scoped<Arc<StreamShared>>>>,
+    compile: Arc<CompilePool<Scoped<Work>>>,
     /// The thread of the interpreter tier, of padding and of quarantined regions. Without the first
     /// two it is started on demand.
-    interpret: Arc<Pool<Task>>,
+    interpret: Arc<Pool<Scoped<Task>>>,
     uses_interpreter: bool,
     /// Threads for plugin calls that a thread awaits with a deadline.
-    plugin_calls: Pool<Task>,
+    plugin_calls: Pool<Scoped<Task>>,
     /// Abandons threads that do not return from the plugin, if deadlines are set.
     watch: Option<Watchdog>,
 }
@@ -35,18 +67,12 @@ impl Threads {
         telemetry: &Telemetry,
         uses_interpreter: bool,
     ) -> std::io::Result<Threads> {
-        let drive =
-            Pool::start("drive", config.drive_threads, Priority::Normal, |stream: Arc<StreamShared>| {
-                let inside = PluginScope::enter();
-                stream.run_queued();
-                // This may be the last reference to the engine, so drop it inside the scope.
-                drop(stream);
-                drop(inside);
-            });
-        let run = |task: Task| {
-            let _inside = PluginScope::enter();
-            task();
-        };
+        // The stream may hold the last reference to the engine, so it is dropped inside the scope.
+        let drive = |stream: Arc<StreamShared>| stream.run_queued();
+        let drive = Pool::start("drive", config.drive_threads, Priority::Normal, move |queued: Scoped<_>| {
+            queued.run(drive);
+        });
+        let run = |queued: Scoped<Task>| queued.run(|task| task());
         let interpret = Pool::start("interpret", usize::from(uses_interpreter), Priority::Normal, run)?;
         let plugin_calls = Pool::start("plugin-call", 0, Priority::Normal, run)?;
         let (drive, interpret) = (Arc::new(drive?), Arc::new(interpret));
@@ -57,23 +83,23 @@ impl Threads {
 
     /// The threads that drive streams.
     #[inline]
-    pub(crate) fn drive(&self) -> &Arc<Pool<Arc<StreamShared>>> {
+    pub(crate) fn drive(&self) -> &Arc<Pool<Scoped<Arc<StreamShared>>>> {
         &self.drive
     }
 
     /// The compile threads.
     #[inline]
-    pub fn compile(&self) -> &Arc<CompilePool<Work>> {
+    pub fn compile(&self) -> &Arc<CompilePool<Scoped<Work>>> {
         &self.compile
     }
 
     /// The thread of the interpreter tier and of padding, if either is on.
-    pub(crate) fn interpret(&self) -> Option<&Pool<Task>> {
+    pub(crate) fn interpret(&self) -> Option<&Pool<Scoped<Task>>> {
         self.uses_interpreter.then_some(&*self.interpret)
     }
 
     /// The thread that interprets quarantined regions.
-    pub(crate) fn quarantine(&self) -> &Pool<Task> {
+    pub(crate) fn quarantine(&self) -> &Pool<Scoped<Task>> {
         &self.interpret
     }
 
@@ -86,7 +112,8 @@ impl Threads {
     ) -> Option<R> {
         let (sender, result) = oneshot::channel();
         let hand_over: HandOver<R> = Box::new(move |value| sender.send(value));
-        self.plugin_calls.push_elastic(Box::new(move || call(hand_over)), MAX_PLUGIN_CALLS);
+        let task: Task = Box::new(move || call(hand_over));
+        self.plugin_calls.push_elastic(Scoped::new(task), MAX_PLUGIN_CALLS);
         result.recv(Some(deadline)).ok()
     }
 
@@ -107,11 +134,10 @@ impl Threads {
 /// # Errors
 /// When a thread cannot be started.
 #[inline]
-pub fn compile_pool(config: &Settings) -> std::io::Result<CompilePool<Work>> {
+pub fn compile_pool(config: &Settings) -> std::io::Result<CompilePool<Scoped<Work>>> {
     let most_stuck = config.deadlines.most_stuck;
-    CompilePool::start("compile", config.compile_threads, most_stuck, |work: Work| {
-        let _inside = PluginScope::enter();
-        work.run();
+    CompilePool::start("compile", config.compile_threads, most_stuck, |queued: Scoped<Work>| {
+        queued.run(Work::run);
     })
 }
 
@@ -119,9 +145,9 @@ pub fn compile_pool(config: &Settings) -> std::io::Result<CompilePool<Work>> {
 fn watch(
     config: &Settings,
     telemetry: &Telemetry,
-    drive: &Arc<Pool<Arc<StreamShared>>>,
-    compile: &Arc<CompilePool<Work>>,
-    interpret: &Arc<Pool<Task>>,
+    drive: &Arc<Pool<Scoped<Arc<StreamShared>>>>,
+    compile: &Arc<CompilePool<Scoped<Work>>>,
+    interpret: &Arc<Pool<Scoped<Task>>>,
 ) -> std::io::Result<Option<Watchdog>> {
     let limits = config.deadlines;
     let period = limits.compile.into_iter().chain(limits.call).min();

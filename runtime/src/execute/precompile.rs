@@ -19,6 +19,7 @@ use super::compile::{Compile, Completion, MemoryFallback, ObtainedExecutable, So
 use crate::device::Tier;
 use crate::engine::EngineShared;
 use crate::engine::stream::StreamShared;
+use crate::engine::threads::Scoped;
 use crate::region::{RegionInfo, RegionRef};
 use crate::store::{Recipe, encode};
 
@@ -60,7 +61,7 @@ pub fn compile_ahead(
             Refused::Closed(stuck) => format!("{stuck} threads are stuck in the plugin, so it was not asked"),
         }));
     };
-    stream.engine().threads().compile().push(Work::refusable(work, refusal));
+    stream.engine().threads().compile().push(Scoped::new(Work::refusable(work, refusal)));
 }
 
 fn make(recipe: &Recipe, stream: &Arc<StreamShared>) -> Result<Ahead, String> {

@@ -87,6 +87,35 @@ fn a_process_ends_while_the_plugin_hangs() {
     }
 }
 
+/// The same if the plugin has created a static object since. Its destructor must not run while the
+/// plugin is at work.
+#[test]
+fn a_process_ends_before_objects_that_the_plugin_has_just_created() {
+    const TEST: &str = "plugin::crash::a_process_ends_before_objects_that_the_plugin_has_just_created";
+    let part = || {
+        let plugin = FakePlugin::alone();
+        let engine = plugin.config().build().unwrap();
+        let y = three(&engine.tensor(&[1.0f32], &[1]).unwrap()).unwrap();
+        engine.stream().flush();
+        wait_for(|| plugin.hanging() > 0, || "nobody hangs".to_owned());
+        // SAFETY: holds because this is the declaration of the C library's header.
+        unsafe extern "C" {
+            safe fn atexit(function: extern "C" fn()) -> std::ffi::c_int;
+        }
+        extern "C" fn destructor() {
+            std::process::abort();
+        }
+        assert_eq!(atexit(destructor), 0);
+        std::mem::forget((y, engine));
+        std::process::exit(5);
+    };
+    for point in ["Client_Compile", "Run"] {
+        let plan = format!("{point} = hang");
+        let Some(output) = in_child(TEST, point, &[(PLAN, &plan)], part) else { continue };
+        assert_eq!(output.status.code(), Some(5), "{point}: {output:?}");
+    }
+}
+
 /// A plugin that hangs in a compile or in its own threads does not block waiters with a deadline.
 #[test]
 fn who_waits_with_a_deadline_is_told_when_the_plugin_hangs() {

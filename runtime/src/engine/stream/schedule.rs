@@ -6,12 +6,13 @@ use std::time::Instant;
 use fuseline_sync::schedule::actor::{Finished, Notified, Unwinding};
 
 use super::StreamShared;
+use crate::engine::threads::Scoped;
 
 impl StreamShared {
     /// Schedules the stream on the driver pool, unless a thread is driving it already.
     pub(crate) fn notify(self: &Arc<Self>) {
         if self.actor.notify() == Notified::Enqueue {
-            self.engine.threads().drive().push(self.clone());
+            self.engine.threads().drive().push(Scoped::new(self.clone()));
         }
     }
 
@@ -21,7 +22,7 @@ impl StreamShared {
         // stream is dropped there.
         let _ = this.actor.notify();
         let pool = this.engine.threads().drive().clone();
-        pool.push(this);
+        pool.push(Scoped::new(this));
     }
 
     /// Drives the stream if it is still queued. Called by the pool.

@@ -27,6 +27,7 @@ use super::{Compile, Completion};
 use crate::device::{Cause, DeviceError, Executable, FirstRunMark, Tier};
 use crate::engine::EngineShared;
 use crate::engine::stream::StreamShared;
+use crate::engine::threads::Scoped;
 use crate::error::Stage;
 use crate::event::CacheTier;
 use crate::processor;
@@ -245,7 +246,7 @@ impl Compile {
                     compile.finish(loaded, Some(on_compiled), &info, engine);
                 }
             };
-            pool.push(load.into());
+            pool.push(Scoped::new(load.into()));
         }
     }
 

@@ -47,6 +47,7 @@ pub(in crate::execute) use self::load::{ObtainedExecutable, Source};
 use crate::device::{Cause, CompileSpec, DeviceError, Executable, MemoryPlan, Tier, check_module_size};
 use crate::engine::EngineShared;
 use crate::engine::stream::StreamShared;
+use crate::engine::threads::Scoped;
 use crate::error::Stage;
 use crate::event::Event;
 use crate::region::RegionInfo;
@@ -192,8 +193,8 @@ impl Compile {
             owner.notify();
         });
         match haste {
-            CompilePriority::Foreground => pool.push(task),
-            CompilePriority::Background => pool.push_background(Some(tag), task),
+            CompilePriority::Foreground => pool.push(Scoped::new(task)),
+            CompilePriority::Background => pool.push_background(Some(tag), Scoped::new(task)),
         }
         receiver
     }
@@ -207,7 +208,7 @@ impl Compile {
         on_compiled: impl for<'a> FnOnce(CompileResult<'a>, &'a EngineShared) + Send + 'static,
     ) {
         let task = self.task(info, stream, on_compiled);
-        stream.engine().threads().compile().push_background(None, task);
+        stream.engine().threads().compile().push_background(None, Scoped::new(task));
     }
 
     /// Counts the compile as requested and makes it a task of the pool.

@@ -29,6 +29,7 @@ use fuseline_fusion::{DType, Graph, Ref, Signature, TensorType};
 use super::{BoundArguments, Job, Progress};
 use crate::device::{Buffer, Device, DeviceError, Executable, Verdict, after};
 use crate::engine::stream::StreamShared;
+use crate::engine::threads::Scoped;
 use crate::engine::value::{Outcome, ValueCell};
 use crate::event::Event;
 use crate::region::RegionInfo;
@@ -141,7 +142,8 @@ impl Comparison {
             // Without a stream nobody is left to run the region.
             let Some(stream) = owner.upgrade() else { return };
             let engine = stream.clone();
-            engine.engine().threads().compile().push_background(None, (move || self.compare(&stream)).into());
+            let task = (move || self.compare(&stream)).into();
+            engine.engine().threads().compile().push_background(None, Scoped::new(task));
         });
         for cell in cells {
             let launched = launched.clone();

@@ -17,6 +17,7 @@ use super::{Job, JobState, Pending, Runner, cache_key};
 use crate::device::{Buffer, CompileSpec, DeviceError, Executable, Tier};
 use crate::engine::Task;
 use crate::engine::stream::StreamShared;
+use crate::engine::threads::Scoped;
 use crate::engine::value::{Outcome, ValueCell, ValuePromise};
 use crate::event::Event;
 use crate::execute::compile::{Compile, FailureCaching, MemoryFallback, follow};
@@ -177,7 +178,7 @@ impl Job {
         &self,
         padded: Arc<PaddedRegion>,
         hit: Hit<Executable>,
-        pool: &Pool<Task>,
+        pool: &Pool<Scoped<Task>>,
         stream: &Arc<StreamShared>,
     ) -> Receiver<InterpreterResult> {
         let engine = stream.engine();
