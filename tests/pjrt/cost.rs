@@ -4,7 +4,8 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 
-use fuseline::pjrt::{AlignedBytes, CompileOptions, ExecuteOptions, HostData, bytes_of};
+use fuseline::pjrt::{AlignedBytes, ClientOptions, CompileOptions, ExecuteOptions, HostData, bytes_of};
+use fuseline::{DiskCacheConfig, EngineConfig};
 
 use crate::fixtures::*;
 
@@ -76,4 +77,33 @@ fn figures() {
             executable.execute(&arguments, &plain).expect("runs")
         });
     }
+}
+
+/// The median of 21 calls, in milliseconds. What they return is dropped outside of the time.
+fn median_start<R>(name: &str, mut start: impl FnMut() -> R) {
+    let mut times: Vec<f64> = (0..21)
+        .map(|_| {
+            let since = Instant::now();
+            let started = start();
+            let took = since.elapsed();
+            drop(started);
+            took.as_secs_f64() * 1e3
+        })
+        .collect();
+    times.sort_by(f64::total_cmp);
+    println!("{name:<40} {:8.2} ms", times[times.len() / 2]);
+}
+
+/// How long the start of an engine takes, and how much of that the probe of the plugin is.
+#[test]
+#[ignore = "prints figures"]
+fn figures_of_the_start() {
+    let Some(plugin) = plugin() else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = || EngineConfig::new().plugin(plugin.path());
+    let stored = || config().disk_cache(DiskCacheConfig::new().folder(folder.path().join("cache")));
+    median_start("client alone", || plugin.client(&ClientOptions::new()).expect("a client"));
+    median_start("engine, probes the plugin", || config().without_disk_cache().build().expect("an engine"));
+    drop(stored().build().expect("an engine"));
+    median_start("engine, reads what a probe has found", || stored().build().expect("an engine"));
 }

@@ -194,14 +194,15 @@ impl Compile {
             .filter_map(|result| graph.type_of(Ref::Result(result)))
             .map(TensorType::bytes)
             .fold(Bytes(0), Bytes::saturating_add);
-        // Most regions are small, and need no look at the memory.
-        if bytes <= MAX_UNCHECKED_SIZE || !engine.device().is_near_host() {
-            return Ok(());
-        }
-        let Some(memory) = processor::memory().filter(|memory| bytes > *memory) else { return Ok(()) };
-        Err(DeviceError::out_of_memory(format!(
-            "RESOURCE_EXHAUSTED: the results take {bytes}, and this machine has {memory} of memory"
-        )))
+        fits_host("the results take", bytes, engine)
+    }
+
+    /// Checks the same for all that an execution allocates. A plugin may take donated inputs before
+    /// it finds out (API 0.106 and 0.115).
+    pub(super) fn check_plan(executable: &Executable, engine: &EngineShared) -> Result<(), DeviceError> {
+        let Some(plan) = executable.memory() else { return Ok(()) };
+        let bytes = plan.outputs.saturating_sub(plan.aliased).saturating_add(plan.temporaries);
+        fits_host("results and scratch take", bytes, engine)
     }
 
     /// Loads an executable in a run that compiles nothing, if `asked` is not on disk.
@@ -266,6 +267,18 @@ impl Compile {
         let store = store.clone();
         executable.set_probation(FirstRunMark::new(move || store.mark(Attempt::Run, suspect, tried)));
     }
+}
+
+/// Checks that the host has so much memory, if the device uses the host's.
+fn fits_host(what: &str, bytes: Bytes, engine: &EngineShared) -> Result<(), DeviceError> {
+    // Most regions are small, and need no look at the memory.
+    if bytes <= MAX_UNCHECKED_SIZE || !engine.device().is_near_host() {
+        return Ok(());
+    }
+    let Some(memory) = processor::memory().filter(|memory| bytes > *memory) else { return Ok(()) };
+    Err(DeviceError::out_of_memory(format!(
+        "RESOURCE_EXHAUSTED: {what} {bytes}, and this machine has {memory} of memory"
+    )))
 }
 
 /// The inputs of a load.

@@ -295,6 +295,10 @@ impl Compile {
                 let error = DeviceError { cause, ..DeviceError::new(Stage::Compile, message) };
                 return on_compiled(Err(Arc::new(error)), engine);
             }
+            if let Err(error) = Compile::check_plan(&executable, engine) {
+                drop((tally, executable));
+                return on_compiled(Err(Arc::new(error)), engine);
+            }
             on_compiled(Ok((executable, tally)), engine);
             if is_special {
                 let scalars = self.spec.constants.to_vec();
