@@ -68,10 +68,11 @@ pub mod internals {
         check_module_size, fingerprint,
     };
     pub use crate::engine::promises::PromiseGuard;
+    pub use crate::engine::scoped::Scoped;
     pub use crate::engine::stream::checks::{COPY_INTERVAL, Expected, MAX_PENDING, Rule, is_unchecked};
     pub use crate::engine::stream::trace::{CaptureMode, Trace, TraceState, home};
     pub use crate::engine::stream::{StreamShared, TensorHandle, TensorHandles, checks, may_wait};
-    pub use crate::engine::threads::{Scoped, compile_pool};
+    pub use crate::engine::threads::compile_pool;
     pub use crate::engine::value::{Outcome, ValueCell};
     pub use crate::engine::{BodyPosition, EngineSetup, EngineShared, MIN_WEAK_SET, RecordCall, here};
     pub use crate::error::{Failure, bug};

@@ -1,8 +1,10 @@
-//! Regions whose ops are lowered to more ops than a module may have.
+//! Regions whose ops are lowered to more ops than a module may have, and executables that plan more
+//! memory than the host has.
 
-use fuseline::{Event, Result};
+use fuseline::fusion::Bytes;
+use fuseline::{Event, Fault, FaultPoint, Result};
 
-use crate::support::{self, Log, vector};
+use crate::support::{self, Log, plugin_for, vector};
 
 #[test]
 fn a_region_that_makes_too_large_a_module_runs_in_halves() -> Result<()> {
@@ -27,4 +29,24 @@ fn a_region_that_makes_too_large_a_module_runs_in_halves() -> Result<()> {
     assert!(parts.iter().all(|(parts, _)| parts.len() == 2), "{parts:?}");
     assert!(parts[0].1.contains("lowered to more than 65536 ops"), "{}", parts[0].1);
     Ok(())
+}
+
+/// A plugin may take donated inputs away before it fails.
+#[test]
+fn what_plans_more_than_the_host_has_is_not_run() {
+    let log = Log::default();
+    let config = support::compiled_first().event_sink(log.sink()).inject_faults(|point| match point {
+        FaultPoint::Compile { ops: 1 } => Some(Fault::oversized(Bytes(1 << 50))),
+        _ => None,
+    });
+    let Some(engine) = plugin_for("plans beyond the memory of the host", config) else { return };
+    let x = vector(&engine, &[4.0]);
+    let error = x.sqrt().unwrap().to_vec::<f32>().unwrap_err();
+    assert!(error.is_resource_exhausted() && error.is_retryable(), "{error}");
+    let text = error.to_string();
+    for part in ["sqrt", "results and scratch take 1.0 PiB", "this machine has"] {
+        assert!(text.contains(part), "{part:?} is not in: {text}");
+    }
+    assert_eq!(x.to_vec::<f32>().unwrap(), [4.0]);
+    assert!(!log.take().iter().any(|event| matches!(event, Event::Launched { .. })));
 }

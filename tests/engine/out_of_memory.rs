@@ -685,24 +685,6 @@ fn what_plans_too_much_runs_in_halves() {
     }
 }
 
-/// A plan that exceeds the memory of the host is not run: a plugin may take donated inputs away
-/// before it fails.
-#[test]
-fn what_plans_more_than_the_host_has_is_not_run() {
-    let log = Log::default();
-    let config = support::compiled_first().event_sink(log.sink()).inject_faults(|point| match point {
-        FaultPoint::Compile { ops: 1 } => Some(Fault::oversized(Bytes(1 << 50))),
-        _ => None,
-    });
-    let Some(engine) = plugin_for("plans beyond the memory of the host", config) else { return };
-    let x = vector(&engine, &[4.0]);
-    let error = x.sqrt().unwrap().to_vec::<f32>().unwrap_err();
-    is_exhausted(&error, &["sqrt", "results and scratch take 1.0 PiB", "this machine has"]);
-    assert_eq!(x.to_vec::<f32>().unwrap(), [4.0]);
-    let is_run = log.take().iter().any(|event| matches!(event, Event::Launched { .. }));
-    assert!(!is_run);
-}
-
 /// A region that is unique to this number.
 fn numbered(engine: &Engine, number: usize) -> Result<()> {
     let data: Vec<f32> = (0..=number).map(|at| at as f32).collect();

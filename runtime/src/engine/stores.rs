@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::EngineShared;
-use super::threads::Scoped;
+use super::scoped::Scoped;
 use crate::device::{Device, NoteStore};
 use crate::error::{Error, Result};
 use crate::event::{Event, Telemetry};

@@ -18,8 +18,8 @@ use fuseline_sync::schedule::{Refused, Work};
 use super::compile::{Compile, Completion, MemoryFallback, ObtainedExecutable, Source, guarded};
 use crate::device::Tier;
 use crate::engine::EngineShared;
+use crate::engine::scoped::Scoped;
 use crate::engine::stream::StreamShared;
-use crate::engine::threads::Scoped;
 use crate::region::{RegionInfo, RegionRef};
 use crate::store::{Recipe, encode};
 

@@ -93,7 +93,7 @@ mod tests {
         assert_eq!(names, wanted);
     }
 
-    /// A package has a wheel for each of its processors, and the last package of a piece is for all.
+    /// A package has a wheel for each of its processors. The last package of a piece is for all.
     #[test]
     fn every_piece_is_pinned_for_both_processors() {
         let pinned = parse(PINNED).expect("the committed requirements");

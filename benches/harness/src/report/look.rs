@@ -15,8 +15,8 @@ pub(super) enum Medium {
 }
 
 /// The colours: name, value on a light page, value on a dark page. The first eight of contenders
-/// are Okabe and Ito's, which colour-blind people can distinguish, with the yellow darkened on light
-/// pages and the blues lightened on dark ones.
+/// are Okabe and Ito's, which colour-blind people can distinguish, with the yellow darkened on
+/// light pages and the blues lightened on dark ones.
 const PALETTE: [(&str, &str, &str); 19] = [
     ("paper", "#ffffff", "#14161a"),
     ("ink", "#1b1d21", "#e8eaee"),

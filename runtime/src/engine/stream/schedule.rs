@@ -6,7 +6,7 @@ use std::time::Instant;
 use fuseline_sync::schedule::actor::{Finished, Notified, Unwinding};
 
 use super::StreamShared;
-use crate::engine::threads::Scoped;
+use crate::engine::scoped::Scoped;
 
 impl StreamShared {
     /// Schedules the stream on the driver pool, unless a thread is driving it already.

@@ -28,8 +28,8 @@ use fuseline_fusion::{DType, Graph, Ref, Signature, TensorType};
 
 use super::{BoundArguments, Job, Progress};
 use crate::device::{Buffer, Device, DeviceError, Executable, Verdict, after};
+use crate::engine::scoped::Scoped;
 use crate::engine::stream::StreamShared;
-use crate::engine::threads::Scoped;
 use crate::engine::value::{Outcome, ValueCell};
 use crate::event::Event;
 use crate::region::RegionInfo;
