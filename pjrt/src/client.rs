@@ -20,6 +20,7 @@ use super::entry::{DeviceEntry, MemoryEntry};
 use super::error::{Error, count_destroy, leak, optional};
 use super::kv::{KeyValueStore, Store};
 use super::plugin::Plugin;
+use super::plugin_scope::PluginScope;
 use super::shutdown::ShutdownTimeout;
 use super::value::Value;
 
@@ -133,7 +134,12 @@ impl Drop for RawClient {
             };
         }
         // CLIENT-2: this may be a thread that the client would join.
-        if let Err(error) = thread::spawn("pjrt-client-destroy".into(), move || destroy.run()) {
+        let inside = PluginScope::enter();
+        let run = move || {
+            destroy.run();
+            drop(inside);
+        };
+        if let Err(error) = thread::spawn("pjrt-client-destroy".into(), run) {
             // Without a thread the client stays alive, which is harmless and counted.
             leak(error);
         }

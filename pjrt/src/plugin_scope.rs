@@ -24,8 +24,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use fuseline_sync::fork::is_forked;
 
+/// A counter with a cache line of its own, because all streams change it.
+#[repr(align(128))]
+struct Padded<T>(T);
+
 /// Number of threads that may be inside a plugin, and of items that are queued for one.
-static INSIDE: AtomicUsize = AtomicUsize::new(0);
+static INSIDE: Padded<AtomicUsize> = Padded(AtomicUsize::new(0));
 
 /// Somebody may be inside a plugin while this lives: the thread that holds it, or that will take it
 /// up with an item of a queue.
@@ -37,7 +41,7 @@ impl PluginScope {
     #[inline]
     #[must_use]
     pub fn enter() -> PluginScope {
-        INSIDE.fetch_add(1, Ordering::Relaxed);
+        INSIDE.0.fetch_add(1, Ordering::Relaxed);
         register_at_thread_end();
         PluginScope(())
     }
@@ -45,11 +49,11 @@ impl PluginScope {
 
 impl Drop for PluginScope {
     fn drop(&mut self) {
-        static DONE: AtomicU64 = AtomicU64::new(0);
-        if (DONE.fetch_add(1, Ordering::Relaxed) + 1).is_power_of_two() {
+        static DONE: Padded<AtomicU64> = Padded(AtomicU64::new(0));
+        if (DONE.0.fetch_add(1, Ordering::Relaxed) + 1).is_power_of_two() {
             register();
         }
-        INSIDE.fetch_sub(1, Ordering::Relaxed);
+        INSIDE.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -94,14 +98,15 @@ pub(super) fn register() {
     // called on any thread at any time.
     unsafe extern "C" {
         safe fn on_exit(function: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
-        safe fn fflush(stream: *mut c_void) -> c_int;
+        safe fn fcloseall() -> c_int;
         safe fn _exit(status: c_int) -> !;
     }
 
     extern "C" fn at_exit(status: c_int, _: *mut c_void) {
-        if INSIDE.load(Ordering::Relaxed) > 0 || is_forked() {
-            // Flushes all C streams; Rust's own were flushed before.
-            let _ = fflush(ptr::null_mut());
+        if INSIDE.0.load(Ordering::Relaxed) > 0 || is_forked() {
+            // Flushes all C streams as `exit` does, which waits for none that a thread has locked.
+            // Rust's own were flushed before.
+            let _ = fcloseall();
             _exit(status);
         }
     }

@@ -59,9 +59,9 @@ impl ShutdownTimeout {
         }
         let since = Instant::now();
         let ended = Arc::new((Mutex::new(Rank::Ending, false), Condvar::new()));
-        let ending = Ending(ended.clone());
+        let (ending, inside) = (Ending(ended.clone()), PluginScope::enter());
         let run = move || {
-            let _inside = PluginScope::enter();
+            let _inside = inside;
             let _ = IS_EXPENDABLE.try_with(|expendable| expendable.set(true));
             // Signals the end, also after a panic.
             let _ending = ending;

@@ -405,9 +405,9 @@ fn inputs_survive() {
     }
 }
 
-/// A real lack of memory: XLA refuses the call and takes nothing, and the rest of the region runs.
+/// More than the host has: the plugin does not get it, nothing is freed, and the rest runs.
 #[test]
-fn the_plugin_runs_out_of_memory() {
+fn what_no_host_has_is_not_computed() {
     let log = Log::default();
     // One region, whatever its size.
     let budgets = Budgets { bytes: Bytes(u64::MAX), ..Budgets::default() };
@@ -430,7 +430,7 @@ fn the_plugin_runs_out_of_memory() {
     drop(sum);
     let events = log.take();
     let (freed, parts, failed) = done(&events);
-    assert!(freed >= 2 && !parts.is_empty() && failed >= 1, "{freed} {parts:?} {failed}");
+    assert!(freed == 0 && !parts.is_empty() && failed >= 1, "{freed} {parts:?} {failed}");
     let donated = |event: &Event| matches!(event, Event::Launched { donated, .. } if !donated.is_empty());
     assert!(events.iter().any(donated), "the state was not to be reused");
 }

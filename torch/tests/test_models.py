@@ -16,7 +16,8 @@ STEPS = 8
 
 
 class Models(unittest.TestCase):
-    def train(self, name, package=None, is_usual=False, tolerance=1e-4):
+    def train(self, name, package=None, is_usual=False, third=1e-4):
+        """Trains on both devices. The first two losses agree to 1e-4, the third to ``third``."""
         # It is pinned together with PyTorch.
         self.assertTrue(package is None or importlib.util.find_spec(package), f"{package} is not installed")
         # Runs in a process of its own. Unless `is_usual`, its engine interprets nothing, so every
@@ -26,7 +27,8 @@ class Models(unittest.TestCase):
         told = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=900)
         self.assertEqual(told.returncode, 0)
         result = json.loads(told.stdout.splitlines()[-1])
-        torch.testing.assert_close(result["fuseline"][:3], result["cpu"][:3], rtol=tolerance, atol=tolerance)
+        torch.testing.assert_close(result["fuseline"][:2], result["cpu"][:2], rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(result["fuseline"][2], result["cpu"][2], rtol=third, atol=third)
         self.assertLess(result["fuseline"][-1], result["fuseline"][0])
         self.assertEqual(result["fallbacks"], {})
         if is_usual:
@@ -36,15 +38,15 @@ class Models(unittest.TestCase):
         # one.
         self.assertEqual(result["misses"][5], result["misses"][-1], result["misses"])
 
-    # The first two losses agree to 1e-6. A ReLU whose input is near zero can flip by rounding, and
-    # one did on API 0.106: that moved the third loss by 2.7e-4. Exact numerics flip none.
-    RELUS = 1e-3
+    # A ReLU whose input is near zero can flip by rounding, and one did on API 0.106: that moved the
+    # third loss by 2.7e-4. Exact numerics flip none.
+    A_RELU = 1e-3
 
     def test_resnet18(self):
-        self.train("resnet18", "torchvision", tolerance=self.RELUS)
+        self.train("resnet18", "torchvision", third=self.A_RELU)
 
     def test_resnet18_whose_regions_are_interpreted_first(self):
-        self.train("resnet18", "torchvision", is_usual=True, tolerance=self.RELUS)
+        self.train("resnet18", "torchvision", is_usual=True, third=self.A_RELU)
 
     def test_nanogpt(self):
         self.train("nanogpt")

@@ -14,9 +14,16 @@ import unittest
 
 EXAMPLE = pathlib.Path(__file__).resolve().parent.parent / "examples" / "vendor"
 #: The package with the plugin of the example.
-PLUGIN = "xla_plugins"
+PLUGIN = "xla_plugins.xla_cpu_pjrt"
 #: The variables that a test sets itself.
 OWN = ("FUSELINE_TORCH_VENDOR", "PYTHONPATH", "TORCH_DEVICE_BACKEND_AUTOLOAD")
+
+
+def is_installed(package):
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:  # The folder that it is in is missing.
+        return False
 
 
 def default_plugin():
@@ -55,7 +62,7 @@ def run(text, *path, **variables):
 class Case(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        is_there = importlib.util.find_spec(PLUGIN) is not None
+        is_there = is_installed(PLUGIN)
         cls.plugin = {} if is_there else default_plugin()
         if not getattr(Case, "told", False):
             print(f"test_vendor: the plugin is that of {PLUGIN if is_there else 'the other tests'}", flush=True)

@@ -83,7 +83,7 @@ pub(crate) enum Peers {
     None,
     /// NumPy
     Numpy,
-    /// JAX, eager and jit: the newest version that a Python of this machine can run
+    /// JAX, eager and jit: on CPUs the newest version that a Python of this machine can run
     Jax,
     /// JAX 0.10, jit: in a full run, if `jax` is newer
     #[value(name = "jax-0.10")]

@@ -73,6 +73,11 @@ impl Contender {
     }
 }
 
+/// Whether another group of peers is the same version.
+fn is_twice(group: Peers, options: &Options) -> bool {
+    group == Peers::Jax010 && options.includes(Peers::Jax) && !peers::has_newest_jax(options)
+}
+
 impl Contenders {
     /// Sets up the requested peers. One that cannot be set up is included as missing.
     pub(crate) fn provide(options: &Options) -> anyhow::Result<Contenders> {
@@ -82,8 +87,7 @@ impl Contenders {
             .collect();
         let mut pythons: BTreeMap<Peers, Result<PathBuf, String>> = BTreeMap::new();
         for (id, name, group) in PEERS {
-            let is_twice = group == Peers::Jax010 && !peers::has_newest_jax(options);
-            if !options.includes(group) || is_twice {
+            if !options.includes(group) || is_twice(group, options) {
                 continue;
             }
             let python = pythons

@@ -40,19 +40,18 @@ enum Base {
 
 /// The environment of a group, its Python, and its list of packages.
 fn requirements(group: Peers, device: Device) -> anyhow::Result<(&'static str, Base, String)> {
-    let (name, base, list) = match (group, newest_jax_python()) {
-        (Peers::Numpy, _) => ("numpy", Base::Default, include_str!("../../peers/requirements-numpy.txt")),
-        (Peers::Jax, Some(python)) if device == Device::Cpu => {
-            ("jax", Base::Newer(python), include_str!("../../peers/requirements-jax.txt"))
-        }
-        (Peers::Jax | Peers::Jax010, _) => {
-            ("jax-0.10", Base::Default, include_str!("../../peers/requirements-jax-0.10.txt"))
-        }
-        (Peers::Torch, _) => ("torch", Base::Default, include_str!("../../peers/requirements-torch.txt")),
-        (Peers::TorchXla, _) => {
-            ("torch-xla", Base::Default, include_str!("../../peers/requirements-torch-xla.txt"))
-        }
-        (Peers::None | Peers::All, _) => bail!("bug: {group:?} is not a group"),
+    let newer = match (group, device) {
+        (Peers::Jax, Device::Cpu) => newest_jax_python(),
+        _ => None,
+    };
+    let base = newer.map_or(Base::Default, Base::Newer);
+    let (name, list) = match group {
+        Peers::Numpy => ("numpy", include_str!("../../peers/requirements-numpy.txt")),
+        Peers::Jax if newer.is_some() => ("jax", include_str!("../../peers/requirements-jax.txt")),
+        Peers::Jax | Peers::Jax010 => ("jax-0.10", include_str!("../../peers/requirements-jax-0.10.txt")),
+        Peers::Torch => ("torch", include_str!("../../peers/requirements-torch.txt")),
+        Peers::TorchXla => ("torch-xla", include_str!("../../peers/requirements-torch-xla.txt")),
+        Peers::None | Peers::All => bail!("bug: {group:?} is not a group"),
     };
     let with = |name, more: &str| Ok((name, base, list.to_owned() + more));
     match (device, group) {
@@ -105,9 +104,13 @@ fn python_candidates() -> Vec<PathBuf> {
     candidates
 }
 
-/// Whether a Python starts, can make environments, and has a version in [`NEWEST_JAX`].
+/// Whether a Python starts, can make environments, and is CPython of a version in [`NEWEST_JAX`],
+/// with the global lock: other builds are not what JAX's users have.
 fn is_for_newest_jax(python: &Path) -> bool {
-    let code = "import ensurepip, sys, venv; print(*sys.version_info[:2])";
+    let code = "import ensurepip, sys, sysconfig, venv; \
+                assert sys.implementation.name == 'cpython'; \
+                assert not sysconfig.get_config_var('Py_GIL_DISABLED'); \
+                print(*sys.version_info[:2])";
     let Ok(output) = Command::new(python).args(["-c", code]).stdin(Stdio::null()).output() else {
         return false;
     };

@@ -38,6 +38,7 @@ use fuseline_fusion::canon::{CanonRegion, EnvFingerprint};
 use fuseline_fusion::lower::{self, Aliases, LOWERING, Numerics, ScalarPack, Target};
 use fuseline_fusion::{Bytes, Graph, Literal, OpCode, Scalar, TensorType, canon};
 use fuseline_interp::{self as interp, SumOrder};
+use fuseline_pjrt::PluginScope;
 use fuseline_sync::atomic::{AtomicBool, Ordering};
 use smallvec::SmallVec;
 
@@ -153,6 +154,8 @@ pub(crate) type Faults = Arc<dyn Fn(FaultPoint) -> Option<Fault> + Send + Sync>;
 pub enum Cause {
     /// Memory ran out. What needs less may work, now or later.
     Memory,
+    /// The executable would allocate more memory than the host has. Nothing failed.
+    ExceedsHost,
     /// The executable would need this much memory, much more than its ops one by one. Nothing
     /// failed.
     Oversized(Bytes),
@@ -207,9 +210,14 @@ impl DeviceError {
         DeviceError { stage, message: error.to_string(), cause, plugin: Some(error.clone()) }
     }
 
+    /// The host never has the memory that the executable allocates.
+    pub(crate) fn exceeds_host(message: impl Into<String>) -> DeviceError {
+        DeviceError { cause: Cause::ExceedsHost, ..DeviceError::new(Stage::Compile, message) }
+    }
+
     /// Whether memory ran out.
     pub fn is_out_of_memory(&self) -> bool {
-        self.cause == Cause::Memory
+        matches!(self.cause, Cause::Memory | Cause::ExceedsHost)
     }
 }
 
@@ -615,6 +623,7 @@ impl Device {
     /// Copies host data to the device; `parts` has the data of each replica.
     pub fn upload_each(&self, ty: &TensorType, parts: &mut dyn Iterator<Item = &[u8]>) -> Result<Buffer> {
         self.transfer_fault(FaultPoint::Upload { bytes: ty.bytes().0 })?;
+        let _inside = PluginScope::enter();
         let data = match &self.kind {
             DeviceKind::Pjrt(device) => device.upload(ty, parts),
             DeviceKind::Reference(_) => reference::upload(ty, parts),
@@ -625,6 +634,7 @@ impl Device {
     /// As [`Device::upload`], for data that the device may use in place.
     pub fn upload_owned(&self, ty: &TensorType, data: sys::HostData) -> Result<Buffer> {
         self.transfer_fault(FaultPoint::Upload { bytes: ty.bytes().0 })?;
+        let _inside = PluginScope::enter();
         let data = match &self.kind {
             DeviceKind::Pjrt(device) => device.upload_owned(ty, data),
             DeviceKind::Reference(replicas) => {
@@ -637,6 +647,7 @@ impl Device {
     /// Waits for data and copies that of one replica to the host: dense, row-major.
     pub(crate) fn download(&self, buffer: &Buffer, replica: usize) -> Result<Vec<u8>> {
         self.transfer_fault(FaultPoint::Download { bytes: buffer.ty().bytes().0 })?;
+        let _inside = PluginScope::enter();
         buffer.to_host(replica)
     }
 
@@ -650,7 +661,11 @@ impl Device {
         if let Err(error) = self.transfer_fault(FaultPoint::Download { bytes: buffer.ty().bytes().0 }) {
             return callback(Err(error));
         }
-        buffer.to_host_async(callback);
+        let inside = PluginScope::enter();
+        buffer.to_host_async(move |bytes| {
+            callback(bytes);
+            drop(inside);
+        });
     }
 }
 

@@ -17,6 +17,7 @@
 
 use std::collections::VecDeque;
 
+use fuseline_pjrt::PluginScope;
 use fuseline_sync::{Mutex, Rank, thread};
 use smallvec::SmallVec;
 
@@ -52,7 +53,11 @@ impl Drop for DeferredFrees {
             return;
         }
         // FREE-2. Without a thread the buffers are dropped here: such a process can do little else.
-        let _ = thread::spawn("fuseline-destroy".to_owned(), move || drop(kept));
+        let inside = PluginScope::enter();
+        let _ = thread::spawn("fuseline-destroy".to_owned(), move || {
+            drop(kept);
+            drop(inside);
+        });
     }
 }
 

@@ -14,6 +14,8 @@ use std::ffi::OsString;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, OnceLock};
 
+use fuseline_pjrt::PluginScope;
+
 use crate::certificate::{Certificate, CertificateKey};
 use crate::device::Defects;
 use crate::engine::EngineShared;
@@ -129,6 +131,8 @@ impl EngineShared {
         let engine = Arc::downgrade(self);
         let wait = move || {
             let has_succeeded = child.wait().is_ok();
+            // This may destroy executables, or the engine.
+            let _inside = PluginScope::enter();
             if let Some(engine) = engine.upgrade().filter(|_| has_succeeded) {
                 engine.take_certificate();
             }

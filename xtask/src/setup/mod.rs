@@ -178,9 +178,8 @@ impl Setup<'_> {
             let is_for_here = |package: &&Package| package.architectures.contains(&&*self.host.arch);
             let packages = piece.packages().iter().filter(is_for_here);
             let sources: Vec<PinnedPackage<'_>> = packages.filter_map(source).collect();
-            let preferred = sources.first().expect("tested: every package is pinned");
             if !(self.take_from_variable(piece, scratch)?
-                || self.keep(piece, preferred, scratch)?
+                || self.keep(piece, sources.first(), scratch)?
                 || self.take_installed(piece, scratch)?)
             {
                 missing.push((piece, sources));
@@ -242,16 +241,26 @@ impl Setup<'_> {
         Ok(true)
     }
 
-    /// Keeps the piece at its place if it works and is not a package of another version.
-    fn keep(&self, piece: Piece, wanted: &PinnedPackage<'_>, scratch: &Path) -> Result<bool, Failure> {
+    /// Keeps the piece at its place if it works and is no other package than the wanted one. There
+    /// is none for some processors.
+    fn keep(
+        &self,
+        piece: Piece,
+        wanted: Option<&PinnedPackage<'_>>,
+        scratch: &Path,
+    ) -> Result<bool, Failure> {
         let place = self.place(piece);
         if !place.exists() {
             return Ok(false);
         }
         let target = fs::read_link(&place).ok();
         if target.as_ref().is_some_and(|target| is_package(target)) {
-            let current = self.relative(piece, &self.unpacked(wanted.requirement).join(wanted.inside));
-            if target != Some(current) || !self.is_unpacked(wanted.requirement) {
+            let is_current = wanted.is_some_and(|wanted| {
+                let inside = self.unpacked(wanted.requirement).join(wanted.inside);
+                target.as_ref() == Some(&self.relative(piece, &inside))
+                    && self.is_unpacked(wanted.requirement)
+            });
+            if !is_current {
                 return Ok(false);
             }
         }

@@ -232,6 +232,22 @@ fn a_package_for_another_processor_is_not_asked_for() {
 }
 
 #[test]
+fn without_packages_for_a_processor_what_is_missing_is_named() {
+    let mut sandbox = with_two_plugins();
+    sandbox.host.arch = "riscv64".to_owned();
+    let sentence = sandbox.fails();
+    assert!(sentence.contains("no packages for") && sentence.contains("riscv64"), "{sentence}");
+    sandbox.tool("my-protoc", "exit 0");
+    sandbox.set("PROTOC", "my-protoc");
+    for (name, file) in [("LIBCLANG_PATH", "libclang.so"), ("FUSELINE_PJRT_PLUGIN", "plugin.so")] {
+        write(&sandbox.path(file), file);
+        sandbox.set(name, sandbox.path(file));
+    }
+    assert!(sandbox.provides());
+    assert_eq!(sandbox.calls(), "");
+}
+
+#[test]
 fn without_the_preferred_plugin_the_other_one_is_taken() {
     for words in [
         "ERROR: No matching distribution found for fastatomstruct-xla-cpu==1",

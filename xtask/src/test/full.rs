@@ -38,10 +38,10 @@ const CONFORMANCE: &str = "conformance::full_every_case_alone_in_every_mode";
 const PROGRAMS: &str = "programs::full_programs_on_the_plugin";
 
 const RUNS: &[Run] = &[
-    Run { name: CONFORMANCE, suite: Suite::Ops, parts: 4 },
+    Run { name: CONFORMANCE, suite: Suite::OpsOn("xla-cpu-pjrt"), parts: 4 },
     Run { name: CONFORMANCE, suite: Suite::OpsOn("fastatomstruct-xla-cpu"), parts: 4 },
     Run { name: CONFORMANCE, suite: Suite::OpsOn("lammps-jax-pjrt-cpu"), parts: 4 },
-    Run { name: PROGRAMS, suite: Suite::Ops, parts: 4 },
+    Run { name: PROGRAMS, suite: Suite::OpsOn("xla-cpu-pjrt"), parts: 4 },
     Run { name: PROGRAMS, suite: Suite::OpsOn("fastatomstruct-xla-cpu"), parts: 4 },
     Run { name: PROGRAMS, suite: Suite::OpsOn("lammps-jax-pjrt-cpu"), parts: 4 },
     Run { name: "pairs::full_constants", suite: Suite::Ops, parts: 4 },
@@ -211,10 +211,22 @@ mod tests {
             let marks = code.split("#[ignore = \"exhaustive: `cargo xtask test full`\"]\nfn ").skip(1);
             there.extend(marks.map(|rest| format!("{module}::{}", rest.split('(').next().unwrap_or(rest))));
         }
-        let mut wanted: Vec<&str> =
-            RUNS.iter().filter(|run| matches!(run.suite, Suite::Ops)).map(|run| run.name).collect();
+        let is_of_ops = |run: &&Run| matches!(run.suite, Suite::Ops | Suite::OpsOn(_));
+        let mut wanted: Vec<&str> = RUNS.iter().filter(is_of_ops).map(|run| run.name).collect();
         there.sort();
         wanted.sort_unstable();
+        wanted.dedup();
         assert_eq!(there, wanted);
+    }
+
+    #[test]
+    fn what_runs_on_a_plugin_runs_on_each() {
+        for name in [CONFORMANCE, PROGRAMS] {
+            let packages = RUNS.iter().filter(|run| run.name == name).map(|run| match run.suite {
+                Suite::OpsOn(package) => package,
+                Suite::Ops | Suite::Torch(..) => panic!("{name} names no plugin"),
+            });
+            assert_eq!(packages.collect::<Vec<_>>(), plugins::packages().collect::<Vec<_>>());
+        }
     }
 }

@@ -90,6 +90,12 @@ pub(crate) fn run(host: &Host, extent: Extent) -> Tally {
     tally
 }
 
+/// The packages of the matrix.
+#[cfg(test)]
+pub(super) fn packages() -> impl Iterator<Item = &'static str> {
+    MATRIX.iter().map(|plugin| plugin.package)
+}
+
 /// The library of a package of the matrix, fetched if need be. If this machine lacks a
 /// prerequisite, the error begins with `no`.
 pub(super) fn library(host: &Host, package: &str) -> Result<PathBuf, String> {

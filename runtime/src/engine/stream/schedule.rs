@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use fuseline_pjrt::PluginScope;
 use fuseline_sync::schedule::actor::{Finished, Notified, Unwinding};
 
 use super::StreamShared;
@@ -36,6 +37,7 @@ impl StreamShared {
     /// everything that was demanded so far.
     fn run_here(self: &Arc<Self>) {
         if self.actor.start() {
+            let _inside = PluginScope::enter();
             self.run(true);
         }
     }

@@ -112,10 +112,21 @@ impl Compile {
         stream: &Arc<StreamShared>,
         completion: &Arc<Completion>,
     ) -> Result<ObtainedExecutable, DeviceError> {
+        self.check_defects(info, stream.engine())?;
+        self.check_size(info, stream.engine())?;
+        let obtained = self.load_or_compile(info, stream, completion)?;
+        Compile::check_plan(&obtained.executable, stream.engine())?;
+        Ok(obtained)
+    }
+
+    fn load_or_compile(
+        &self,
+        info: &Arc<RegionInfo>,
+        stream: &Arc<StreamShared>,
+        completion: &Arc<Completion>,
+    ) -> Result<ObtainedExecutable, DeviceError> {
         let engine = stream.engine();
         let since = Instant::now();
-        self.check_defects(info, engine)?;
-        self.check_size(info, engine)?;
         let store = engine.settled_store();
         let asked = store.and_then(|store| Some((store, self.ask(Tier::Optimized, info, store)?)));
         let Some((store, asked)) = asked else {
@@ -199,7 +210,7 @@ impl Compile {
 
     /// Checks the same for all that an execution allocates. A plugin may take donated inputs before
     /// it finds out (API 0.106 and 0.115).
-    pub(super) fn check_plan(executable: &Executable, engine: &EngineShared) -> Result<(), DeviceError> {
+    fn check_plan(executable: &Executable, engine: &EngineShared) -> Result<(), DeviceError> {
         let Some(plan) = executable.memory() else { return Ok(()) };
         let bytes = plan.outputs.saturating_sub(plan.aliased).saturating_add(plan.temporaries);
         fits_host("results and scratch take", bytes, engine)
@@ -243,6 +254,10 @@ impl Compile {
                 let suspect = asked.suspect(&info.canon);
                 let loader = Loader { compile: &compile, info: &info, store, engine, suspect, since };
                 let Some(loaded) = loader.load_fetched(&record, &asked) else { return };
+                // Then the compile reports it.
+                if Compile::check_plan(&loaded.executable, engine).is_err() {
+                    return;
+                }
                 if let Some(on_compiled) = completion.take() {
                     compile.finish(loaded, Some(on_compiled), &info, engine);
                 }
@@ -276,7 +291,7 @@ fn fits_host(what: &str, bytes: Bytes, engine: &EngineShared) -> Result<(), Devi
         return Ok(());
     }
     let Some(memory) = processor::memory().filter(|memory| bytes > *memory) else { return Ok(()) };
-    Err(DeviceError::out_of_memory(format!(
+    Err(DeviceError::exceeds_host(format!(
         "RESOURCE_EXHAUSTED: {what} {bytes}, and this machine has {memory} of memory"
     )))
 }

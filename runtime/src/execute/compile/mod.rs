@@ -5,7 +5,8 @@
 //!
 //! ```text
 //! requested, counted ─► Lowered ─► CompileStarted ─┬─► compiled ─► CompileFinished ─► plan checked
-//!                                                  └─► counted ─► CompileFailed
+//!                                                  └─► failed, or more than the host has
+//!                                                      └─► counted ─► CompileFailed
 //! plan checked ─┬─► published, counted
 //!               └─► Oversized ─► counted, not used
 //! ```
@@ -175,9 +176,11 @@ impl Compile {
                 (Err(error), claim) => {
                     if let Some(claim) = claim.filter(|_| remembered.has(&error)) {
                         let evicted = match error.cause {
-                            Cause::Oversized(_) | Cause::TooManyOps | Cause::Defective | Cause::Stuck => {
-                                claim.refuse(error.clone())
-                            }
+                            Cause::ExceedsHost
+                            | Cause::Oversized(_)
+                            | Cause::TooManyOps
+                            | Cause::Defective
+                            | Cause::Stuck => claim.refuse(error.clone()),
                             Cause::Memory
                             | Cause::Closed
                             | Cause::Uncached
@@ -293,10 +296,6 @@ impl Compile {
                     format!("it needs {peak} of memory at once as a whole, and its ops one by one {eager}");
                 let cause = Cause::Oversized(peak);
                 let error = DeviceError { cause, ..DeviceError::new(Stage::Compile, message) };
-                return on_compiled(Err(Arc::new(error)), engine);
-            }
-            if let Err(error) = Compile::check_plan(&executable, engine) {
-                drop((tally, executable));
                 return on_compiled(Err(Arc::new(error)), engine);
             }
             on_compiled(Ok((executable, tally)), engine);

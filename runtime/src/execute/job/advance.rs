@@ -154,8 +154,8 @@ impl Job {
                 return Ok(self);
             }
             // Memory is freed once for a compile of this job, not for a failure that is cached.
-            Cause::Memory if !is_cached => self.out_of_memory(&error, None, stream),
-            Cause::Memory | Cause::Oversized(_) | Cause::TooManyOps if has_parts => {
+            Cause::Memory | Cause::ExceedsHost if !is_cached => self.out_of_memory(&error, None, stream),
+            Cause::Memory | Cause::ExceedsHost | Cause::Oversized(_) | Cause::TooManyOps if has_parts => {
                 self.in_parts(&error, stream)
             }
             _ => self.give_up(&error, stream),

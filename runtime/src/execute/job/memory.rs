@@ -7,7 +7,7 @@ use fuseline_fusion::op::Effect;
 use fuseline_sync::oneshot;
 
 use super::{Job, JobState, Pending, Progress, cache_key};
-use crate::device::{DeviceError, Executable};
+use crate::device::{Cause, DeviceError, Executable};
 use crate::engine::stream::StreamShared;
 use crate::error::Stage;
 use crate::event::Remedy;
@@ -26,7 +26,9 @@ impl Job {
         engine.counters().out_of_memory.add(1);
         // MEMORY-1: an op with an effect may have been partly executed.
         let may_repeat = self.effect == Effect::Pure || error.stage == Stage::Compile;
-        if may_repeat && std::mem::take(&mut self.may_free) {
+        // What exceeds the memory of the host is not helped by room.
+        let is_passing = error.cause == Cause::Memory;
+        if may_repeat && is_passing && std::mem::take(&mut self.may_free) {
             let (ended, room) = oneshot::channel();
             let owner = Arc::downgrade(stream);
             let remedy = engine.free_memory(move || {
