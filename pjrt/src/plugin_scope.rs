@@ -15,6 +15,11 @@
 //! neither opened a plugin nor been in a scope have no such variable. For an `exit` on one of them,
 //! the handler is also registered when a plugin is opened, and again after 1, 2, 4, 8 and so on
 //! scopes. If the C library has no `on_exit`, none of this happens.
+//!
+//! Invariant:
+//! - EXIT-1: the threads of an engine, and threads of a user that drive a stream or copy data,
+//!   enter a plugin only inside a scope. Work for another thread has its scope before that thread
+//!   knows of it.
 #![allow(
     clippy::disallowed_types,
     reason = "no model is about the end of a process, and a static needs a constant"
