@@ -4,10 +4,10 @@
 //! compile, or a thread that drops the last reference to a client, then uses destroyed objects, and
 //! the process ends by a signal although its work was done. Waiting for these threads does not
 //! help, because objects that the plugin made after the exit handler was registered are destroyed
-//! before it runs. So whoever may be inside a plugin holds a [`PluginScope`]. So does work that is
-//! queued for another thread, which may take it up while the destructors run. If there are any at
-//! exit, the process ends at once with its exit status, without running further destructors. So
-//! does the child of a fork, which does not have the plugin's threads.
+//! before it runs. So a thread that may be inside a plugin holds a [`PluginScope`]. Work in a queue
+//! holds one too, because its thread may begin it while the destructors run. If a scope exists at
+//! exit, the process ends at once with its exit status, and runs no further destructors. The child
+//! of a fork, which does not have the plugin's threads, ends the same way.
 //!
 //! Handlers run in the reverse order of registration, and a plugin creates some objects when they
 //! are first needed. So the handler is registered last of all: by a destructor of a thread-local
@@ -27,17 +27,14 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use crossbeam::utils::CachePadded;
 use fuseline_sync::fork::is_forked;
 
-/// A counter with a cache line of its own, because all streams change it.
-#[repr(align(128))]
-struct Padded<T>(T);
+/// Number of scopes. All streams change it.
+static INSIDE: CachePadded<AtomicUsize> = CachePadded::new(AtomicUsize::new(0));
 
-/// Number of threads that may be inside a plugin, and of items that are queued for one.
-static INSIDE: Padded<AtomicUsize> = Padded(AtomicUsize::new(0));
-
-/// Somebody may be inside a plugin while this lives: the thread that holds it, or that will take it
-/// up with an item of a queue.
+/// While it exists, a thread may be inside a plugin: the one that holds it, or the one that takes
+/// it from a queue.
 #[derive(Debug)]
 pub struct PluginScope(());
 
@@ -46,7 +43,7 @@ impl PluginScope {
     #[inline]
     #[must_use]
     pub fn enter() -> PluginScope {
-        INSIDE.0.fetch_add(1, Ordering::Relaxed);
+        INSIDE.fetch_add(1, Ordering::Relaxed);
         register_at_thread_end();
         PluginScope(())
     }
@@ -54,27 +51,27 @@ impl PluginScope {
 
 impl Drop for PluginScope {
     fn drop(&mut self) {
-        static DONE: Padded<AtomicU64> = Padded(AtomicU64::new(0));
-        if (DONE.0.fetch_add(1, Ordering::Relaxed) + 1).is_power_of_two() {
+        static DONE: CachePadded<AtomicU64> = CachePadded::new(AtomicU64::new(0));
+        if (DONE.fetch_add(1, Ordering::Relaxed) + 1).is_power_of_two() {
             register();
         }
-        INSIDE.0.fetch_sub(1, Ordering::Relaxed);
+        INSIDE.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// Registers the handler when the calling thread ends, or calls `exit`.
 pub(super) fn register_at_thread_end() {
     thread_local! {
-        static AT_THREAD_END: AtThreadEnd = const { AtThreadEnd };
+        static GUARD: ThreadExitGuard = const { ThreadExitGuard };
     }
-    // A thread that is ending has registered it already.
-    let _ = AT_THREAD_END.try_with(|_| {});
+    // A thread that is ending has registered the handler already.
+    let _ = GUARD.try_with(|_| {});
 }
 
 /// Registers the handler when it is dropped.
-struct AtThreadEnd;
+struct ThreadExitGuard;
 
-impl Drop for AtThreadEnd {
+impl Drop for ThreadExitGuard {
     fn drop(&mut self) {
         // A registration is never undone, so short-lived threads must not add one each.
         const MAX_THREADS: u64 = 4096;
@@ -108,9 +105,9 @@ pub(super) fn register() {
     }
 
     extern "C" fn at_exit(status: c_int, _: *mut c_void) {
-        if INSIDE.0.load(Ordering::Relaxed) > 0 || is_forked() {
-            // Flushes all C streams as `exit` does, which waits for none that a thread has locked.
-            // Rust's own were flushed before.
+        if INSIDE.load(Ordering::Relaxed) > 0 || is_forked() {
+            // Flushes all C streams as `exit` does. Unlike `fflush(NULL)`, it does not wait for a
+            // stream that another thread has locked. Rust's own were flushed before.
             let _ = fcloseall();
             _exit(status);
         }

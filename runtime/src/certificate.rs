@@ -397,8 +397,8 @@ impl Certificate {
         &self.workarounds
     }
 
-    /// The workarounds that the plugin does not need. Only those whose need shows in calls: a
-    /// certificate of an earlier version may list others.
+    /// The workarounds that the plugin does not need. Those whose need does not show in calls are
+    /// ignored. A certificate of an earlier version may list them.
     #[must_use]
     pub fn unneeded_workarounds(&self) -> WorkaroundSet {
         let unneeded = self

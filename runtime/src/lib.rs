@@ -68,7 +68,7 @@ pub mod internals {
         check_module_size, fingerprint,
     };
     pub use crate::engine::promises::PromiseGuard;
-    pub use crate::engine::scoped::Scoped;
+    pub use crate::engine::queue_item::QueueItem;
     pub use crate::engine::stream::checks::{COPY_INTERVAL, Expected, MAX_PENDING, Rule, is_unchecked};
     pub use crate::engine::stream::trace::{CaptureMode, Trace, TraceState, home};
     pub use crate::engine::stream::{StreamShared, TensorHandle, TensorHandles, checks, may_wait};

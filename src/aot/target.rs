@@ -17,7 +17,7 @@ use fuseline_cache::disk::{JoinOutcome, Stage as Attempt};
 use fuseline_fusion::Site;
 use fuseline_fusion::canon::EnvFingerprint;
 use fuseline_runtime::internals::{
-    Ahead, Compiler, Events, Machine, Recipe, Scoped, Store, check_module_size, compile_pool, fingerprint,
+    Ahead, Compiler, Events, Machine, QueueItem, Recipe, Store, check_module_size, compile_pool, fingerprint,
     guarded,
 };
 use fuseline_runtime::{Error, Result};
@@ -109,7 +109,7 @@ impl EngineConfig {
                 drop(elsewhere);
                 drop(send.send((place, made.unwrap_or_else(|error| Err(error.message)))));
             };
-            workers.push(Scoped::new(work.into()));
+            workers.push(QueueItem::new(work.into()));
         }
         drop(send);
         let warmed = gather(manifest, &receive, each);

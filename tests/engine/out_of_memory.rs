@@ -405,7 +405,7 @@ fn inputs_survive() {
     }
 }
 
-/// More than the host has: the plugin does not get it, nothing is freed, and the rest runs.
+/// The plugin does not get an op whose result exceeds the host's memory. The rest runs.
 #[test]
 fn what_no_host_has_is_not_computed() {
     let log = Log::default();

@@ -79,8 +79,8 @@ fn figures() {
     }
 }
 
-/// The median of 21 calls, in milliseconds. What they return is dropped outside of the time.
-fn median_start<R>(name: &str, mut start: impl FnMut() -> R) {
+/// Prints the median time of 21 calls, in milliseconds. It does not include the drop of results.
+fn print_median<R>(name: &str, mut start: impl FnMut() -> R) {
     let mut times: Vec<f64> = (0..21)
         .map(|_| {
             let since = Instant::now();
@@ -94,7 +94,7 @@ fn median_start<R>(name: &str, mut start: impl FnMut() -> R) {
     println!("{name:<40} {:8.2} ms", times[times.len() / 2]);
 }
 
-/// How long the start of an engine takes, and how much of that the probe of the plugin is.
+/// The time that an engine takes to start, with and without a probe of the plugin.
 #[test]
 #[ignore = "prints figures"]
 fn figures_of_the_start() {
@@ -102,8 +102,8 @@ fn figures_of_the_start() {
     let folder = tempfile::tempdir().expect("a folder");
     let config = || EngineConfig::new().plugin(plugin.path());
     let stored = || config().disk_cache(DiskCacheConfig::new().folder(folder.path().join("cache")));
-    median_start("client alone", || plugin.client(&ClientOptions::new()).expect("a client"));
-    median_start("engine, probes the plugin", || config().without_disk_cache().build().expect("an engine"));
+    print_median("client alone", || plugin.client(&ClientOptions::new()).expect("a client"));
+    print_median("engine, probes the plugin", || config().without_disk_cache().build().expect("an engine"));
     drop(stored().build().expect("an engine"));
-    median_start("engine, reads what a probe has found", || stored().build().expect("an engine"));
+    print_median("engine, reads what a probe has found", || stored().build().expect("an engine"));
 }

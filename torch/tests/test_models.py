@@ -16,8 +16,9 @@ STEPS = 8
 
 
 class Models(unittest.TestCase):
-    def train(self, name, package=None, is_usual=False, third=1e-4):
-        """Trains on both devices. The first two losses agree to 1e-4, the third to ``third``."""
+    def train(self, name, package=None, is_usual=False, third_tolerance=1e-4):
+        """Trains on both devices. The first two losses agree to 1e-4, the third to
+        ``third_tolerance``."""
         # It is pinned together with PyTorch.
         self.assertTrue(package is None or importlib.util.find_spec(package), f"{package} is not installed")
         # Runs in a process of its own. Unless `is_usual`, its engine interprets nothing, so every
@@ -28,7 +29,7 @@ class Models(unittest.TestCase):
         self.assertEqual(told.returncode, 0)
         result = json.loads(told.stdout.splitlines()[-1])
         torch.testing.assert_close(result["fuseline"][:2], result["cpu"][:2], rtol=1e-4, atol=1e-4)
-        torch.testing.assert_close(result["fuseline"][2], result["cpu"][2], rtol=third, atol=third)
+        torch.testing.assert_close(result["fuseline"][2], result["cpu"][2], rtol=third_tolerance, atol=third_tolerance)
         self.assertLess(result["fuseline"][-1], result["fuseline"][0])
         self.assertEqual(result["fallbacks"], {})
         if is_usual:
@@ -40,13 +41,13 @@ class Models(unittest.TestCase):
 
     # A ReLU whose input is near zero can flip by rounding, and one did on API 0.106: that moved the
     # third loss by 2.7e-4. Exact numerics flip none.
-    A_RELU = 1e-3
+    FLIPPED_RELU = 1e-3
 
     def test_resnet18(self):
-        self.train("resnet18", "torchvision", third=self.A_RELU)
+        self.train("resnet18", "torchvision", third_tolerance=self.FLIPPED_RELU)
 
     def test_resnet18_whose_regions_are_interpreted_first(self):
-        self.train("resnet18", "torchvision", is_usual=True, third=self.A_RELU)
+        self.train("resnet18", "torchvision", is_usual=True, third_tolerance=self.FLIPPED_RELU)
 
     def test_nanogpt(self):
         self.train("nanogpt")

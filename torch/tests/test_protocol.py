@@ -573,7 +573,7 @@ class TurnedOff(unittest.TestCase):
 ENDS = """
 import atexit, os, signal, sys, time, torch
 how, device = sys.argv[1:]
-# Where a shell has started the tests in the background, SIGINT is ignored.
+# A shell starts background jobs with SIGINT ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 atexit.register(lambda: print("handler"))
 w = torch.ones(16, 16, device=device, requires_grad=True)

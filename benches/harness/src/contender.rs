@@ -32,7 +32,7 @@ pub(crate) struct Contender {
     pub(crate) id: &'static str,
     name: &'static str,
     start: Start,
-    /// What the page says of it beside its versions.
+    /// A remark, which the page shows after its versions.
     note: Option<String>,
 }
 
@@ -73,8 +73,8 @@ impl Contender {
     }
 }
 
-/// Whether another group of peers is the same version.
-fn is_twice(group: Peers, options: &Options) -> bool {
+/// Whether another requested group has the same version.
+fn is_duplicate(group: Peers, options: &Options) -> bool {
     group == Peers::Jax010 && options.includes(Peers::Jax) && !peers::has_newest_jax(options)
 }
 
@@ -87,7 +87,7 @@ impl Contenders {
             .collect();
         let mut pythons: BTreeMap<Peers, Result<PathBuf, String>> = BTreeMap::new();
         for (id, name, group) in PEERS {
-            if !options.includes(group) || is_twice(group, options) {
+            if !options.includes(group) || is_duplicate(group, options) {
                 continue;
             }
             let python = pythons

@@ -29,22 +29,13 @@ use crate::cli::{Device, Options, Peers};
 /// The minor versions of Python 3 for which the list of the newest JAX has packages.
 const NEWEST_JAX: RangeInclusive<u32> = 12..=14;
 
-/// The Python that makes an environment.
-#[derive(Clone, Copy)]
-enum Base {
-    /// `python3` of the path.
-    Default,
-    /// One in [`NEWEST_JAX`].
-    Newer(&'static Path),
-}
-
-/// The environment of a group, its Python, and its list of packages.
-fn requirements(group: Peers, device: Device) -> anyhow::Result<(&'static str, Base, String)> {
+/// The environment of a group, the Python that makes it, and its list of packages.
+fn requirements(group: Peers, device: Device) -> anyhow::Result<(&'static str, &'static Path, String)> {
     let newer = match (group, device) {
         (Peers::Jax, Device::Cpu) => newest_jax_python(),
         _ => None,
     };
-    let base = newer.map_or(Base::Default, Base::Newer);
+    let base = newer.unwrap_or(Path::new("python3"));
     let (name, list) = match group {
         Peers::Numpy => ("numpy", include_str!("../../peers/requirements-numpy.txt")),
         Peers::Jax if newer.is_some() => ("jax", include_str!("../../peers/requirements-jax.txt")),
@@ -64,17 +55,19 @@ fn requirements(group: Peers, device: Device) -> anyhow::Result<(&'static str, B
     }
 }
 
-/// Whether the group `jax` is newer than the group `jax-0.10`.
-pub(crate) fn has_newest_jax(options: &Options) -> bool {
-    options.device == Device::Cpu && options.python.is_none() && newest_jax_python().is_some()
+/// Whether the group `jax` has the newest version if the machine has a Python for it.
+fn looks_for_python(options: &Options) -> bool {
+    options.device == Device::Cpu && options.python.is_none()
 }
 
-/// What the page says of a group beside its versions.
+/// Whether the group `jax` is newer than the group `jax-0.10`.
+pub(crate) fn has_newest_jax(options: &Options) -> bool {
+    looks_for_python(options) && newest_jax_python().is_some()
+}
+
+/// A remark on a group, which the page shows after its versions.
 pub(crate) fn note(group: Peers, options: &Options) -> Option<String> {
-    let is_older = group == Peers::Jax
-        && options.device == Device::Cpu
-        && options.python.is_none()
-        && newest_jax_python().is_none();
+    let is_older = group == Peers::Jax && looks_for_python(options) && newest_jax_python().is_none();
     is_older.then(|| {
         format!(
             "not the newest JAX, which needs Python 3.{} to 3.{}: none was found on the path or in pyenv",
@@ -167,10 +160,6 @@ pub(crate) fn provide(group: Peers, options: &Options) -> anyhow::Result<PathBuf
         fs::remove_dir_all(&environment)
             .with_context(|| format!("{} cannot be removed", environment.display()))?;
     }
-    let base = match base {
-        Base::Default => Path::new("python3"),
-        Base::Newer(python) => python,
-    };
     succeed(Command::new(base).args(["-m", "venv"]).arg(&environment))?;
     let file = environment.join("requirements.txt");
     fs::write(&file, &list).with_context(|| format!("{} cannot be written", file.display()))?;

@@ -77,7 +77,7 @@ pub(crate) struct Contender {
     pub(crate) versions: BTreeMap<String, String>,
     /// Why it could not be measured at all; `None` if it could.
     pub(crate) missing: Option<String>,
-    /// What the page says of it beside its versions.
+    /// A remark, which the page shows after its versions.
     #[serde(default)]
     pub(crate) note: Option<String>,
 }

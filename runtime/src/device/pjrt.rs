@@ -289,8 +289,8 @@ fn workaround_note(capabilities: &[u8]) -> Vec<u8> {
     [b"workarounds", &LOWERING.to_le_bytes()[..], capabilities].concat()
 }
 
-/// The workarounds that a note names. Names of other versions of this crate are ignored, and those
-/// whose need does not show in calls, which an earlier version may have written.
+/// The workarounds that a note names. Names of other versions of this crate are ignored. So are
+/// workarounds whose need does not show in calls, which an earlier version may have written.
 fn workarounds_of(note: &[u8]) -> WorkaroundSet {
     let text = String::from_utf8_lossy(note);
     let known = text.lines().filter_map(Workaround::from_name);

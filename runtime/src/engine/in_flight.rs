@@ -21,7 +21,7 @@ struct InFlightState {
     waiting: bool,
     /// Callbacks, each with the number of regions that still have to be done.
     waiters: Vec<(usize, OnDone)>,
-    /// Held while regions are in flight: threads of the plugin are at work.
+    /// Exists while regions are in flight, because the plugin's threads run them.
     inside: Option<PluginScope>,
 }
 

@@ -12,8 +12,8 @@ pub(crate) mod deferred_free;
 pub(crate) mod in_flight;
 pub(crate) mod promises;
 pub(crate) mod qualification;
+pub(crate) mod queue_item;
 pub(crate) mod read_sites;
-pub(crate) mod scoped;
 pub(crate) mod stores;
 pub(crate) mod stream;
 pub(crate) mod threads;
@@ -38,7 +38,7 @@ use fuseline_sync::fork::is_forked;
 use fuseline_sync::{Mutex, Rank, WeakSet};
 
 use self::qualification::Qualification;
-use self::scoped::Scoped;
+use self::queue_item::QueueItem;
 pub use self::stores::EngineSetup;
 use self::stores::Stores;
 use self::stream::trace::Trace;
@@ -282,7 +282,7 @@ impl EngineShared {
         let Some(engine) = engine.upgrade() else { return task(None) };
         let pool = engine.threads.compile().clone();
         // The upgraded reference moves there, because it may be the last one by then.
-        pool.push(Scoped::new((move || task(Some(engine))).into()));
+        pool.push(QueueItem::new((move || task(Some(engine))).into()));
     }
 
     /// The deadline of a call that has no time-out of its own.

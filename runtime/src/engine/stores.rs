@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::EngineShared;
-use super::scoped::Scoped;
+use super::queue_item::QueueItem;
 use crate::device::{Device, NoteStore};
 use crate::error::{Error, Result};
 use crate::event::{Event, Telemetry};
@@ -115,7 +115,7 @@ impl Stores {
                     engine.settled_store();
                 }
             };
-            compile.push(Scoped::new(settle.into()));
+            compile.push(QueueItem::new(settle.into()));
         }
         let (store, owner) = (store.clone(), Arc::downgrade(engine));
         let tidy = move || {
@@ -124,7 +124,7 @@ impl Stores {
                 engine.qualify_unknown_plugin();
             }
         };
-        compile.push_background(None, Scoped::new(tidy.into()));
+        compile.push_background(None, QueueItem::new(tidy.into()));
         Ok(())
     }
 

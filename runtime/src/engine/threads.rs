@@ -6,7 +6,7 @@ use std::time::Instant;
 use fuseline_sync::oneshot;
 use fuseline_sync::schedule::{CompilePool, Pool, Priority, Stuck, Watchdog, Work};
 
-use super::scoped::Scoped;
+use super::queue_item::QueueItem;
 use super::stream::StreamShared;
 use super::{HandOver, Task};
 use crate::event::{Event, Telemetry};
@@ -16,14 +16,14 @@ use crate::settings::Settings;
 /// The threads of an engine.
 #[derive(Debug)]
 pub struct Threads {
-    drive: Arc<Pool<Scoped<Arc<StreamShared>>>>,
-    compile: Arc<CompilePool<Scoped<Work>>>,
+    drive: Arc<Pool<QueueItem<Arc<StreamShared>>>>,
+    compile: Arc<CompilePool<QueueItem<Work>>>,
     /// The thread of the interpreter tier, of padding and of quarantined regions. Without the first
     /// two it is started on demand.
-    interpret: Arc<Pool<Scoped<Task>>>,
+    interpret: Arc<Pool<QueueItem<Task>>>,
     uses_interpreter: bool,
     /// Threads for plugin calls that a thread awaits with a deadline.
-    plugin_calls: Pool<Scoped<Task>>,
+    plugin_calls: Pool<QueueItem<Task>>,
     /// Abandons threads that do not return from the plugin, if deadlines are set.
     watch: Option<Watchdog>,
 }
@@ -37,10 +37,11 @@ impl Threads {
     ) -> std::io::Result<Threads> {
         // The stream may hold the last reference to the engine, so it is dropped inside the scope.
         let drive = |stream: Arc<StreamShared>| stream.run_queued();
-        let drive = Pool::start("drive", config.drive_threads, Priority::Normal, move |queued: Scoped<_>| {
-            queued.run(drive);
-        });
-        let run = |queued: Scoped<Task>| queued.run(|task| task());
+        let drive =
+            Pool::start("drive", config.drive_threads, Priority::Normal, move |queued: QueueItem<_>| {
+                queued.run(drive);
+            });
+        let run = |queued: QueueItem<Task>| queued.run(|task| task());
         let interpret = Pool::start("interpret", usize::from(uses_interpreter), Priority::Normal, run)?;
         let plugin_calls = Pool::start("plugin-call", 0, Priority::Normal, run)?;
         let (drive, interpret) = (Arc::new(drive?), Arc::new(interpret));
@@ -51,23 +52,23 @@ impl Threads {
 
     /// The threads that drive streams.
     #[inline]
-    pub(crate) fn drive(&self) -> &Arc<Pool<Scoped<Arc<StreamShared>>>> {
+    pub(crate) fn drive(&self) -> &Arc<Pool<QueueItem<Arc<StreamShared>>>> {
         &self.drive
     }
 
     /// The compile threads.
     #[inline]
-    pub fn compile(&self) -> &Arc<CompilePool<Scoped<Work>>> {
+    pub fn compile(&self) -> &Arc<CompilePool<QueueItem<Work>>> {
         &self.compile
     }
 
     /// The thread of the interpreter tier and of padding, if either is on.
-    pub(crate) fn interpret(&self) -> Option<&Pool<Scoped<Task>>> {
+    pub(crate) fn interpret(&self) -> Option<&Pool<QueueItem<Task>>> {
         self.uses_interpreter.then_some(&*self.interpret)
     }
 
     /// The thread that interprets quarantined regions.
-    pub(crate) fn quarantine(&self) -> &Pool<Scoped<Task>> {
+    pub(crate) fn quarantine(&self) -> &Pool<QueueItem<Task>> {
         &self.interpret
     }
 
@@ -81,7 +82,7 @@ impl Threads {
         let (sender, result) = oneshot::channel();
         let hand_over: HandOver<R> = Box::new(move |value| sender.send(value));
         let task: Task = Box::new(move || call(hand_over));
-        self.plugin_calls.push_elastic(Scoped::new(task), MAX_PLUGIN_CALLS);
+        self.plugin_calls.push_elastic(QueueItem::new(task), MAX_PLUGIN_CALLS);
         result.recv(Some(deadline)).ok()
     }
 
@@ -102,9 +103,9 @@ impl Threads {
 /// # Errors
 /// When a thread cannot be started.
 #[inline]
-pub fn compile_pool(config: &Settings) -> std::io::Result<CompilePool<Scoped<Work>>> {
+pub fn compile_pool(config: &Settings) -> std::io::Result<CompilePool<QueueItem<Work>>> {
     let most_stuck = config.deadlines.most_stuck;
-    CompilePool::start("compile", config.compile_threads, most_stuck, |queued: Scoped<Work>| {
+    CompilePool::start("compile", config.compile_threads, most_stuck, |queued: QueueItem<Work>| {
         queued.run(Work::run);
     })
 }
@@ -113,9 +114,9 @@ pub fn compile_pool(config: &Settings) -> std::io::Result<CompilePool<Scoped<Wor
 fn watch(
     config: &Settings,
     telemetry: &Telemetry,
-    drive: &Arc<Pool<Scoped<Arc<StreamShared>>>>,
-    compile: &Arc<CompilePool<Scoped<Work>>>,
-    interpret: &Arc<Pool<Scoped<Task>>>,
+    drive: &Arc<Pool<QueueItem<Arc<StreamShared>>>>,
+    compile: &Arc<CompilePool<QueueItem<Work>>>,
+    interpret: &Arc<Pool<QueueItem<Task>>>,
 ) -> std::io::Result<Option<Watchdog>> {
     let limits = config.deadlines;
     let period = limits.compile.into_iter().chain(limits.call).min();

@@ -18,7 +18,7 @@ use fuseline_sync::schedule::{Refused, Work};
 use super::compile::{Compile, Completion, MemoryFallback, ObtainedExecutable, Source, guarded};
 use crate::device::Tier;
 use crate::engine::EngineShared;
-use crate::engine::scoped::Scoped;
+use crate::engine::queue_item::QueueItem;
 use crate::engine::stream::StreamShared;
 use crate::region::{RegionInfo, RegionRef};
 use crate::store::{Recipe, encode};
@@ -61,7 +61,7 @@ pub fn compile_ahead(
             Refused::Closed(stuck) => format!("{stuck} threads are stuck in the plugin, so it was not asked"),
         }));
     };
-    stream.engine().threads().compile().push(Scoped::new(Work::refusable(work, refusal)));
+    stream.engine().threads().compile().push(QueueItem::new(Work::refusable(work, refusal)));
 }
 
 fn make(recipe: &Recipe, stream: &Arc<StreamShared>) -> Result<Ahead, String> {

@@ -241,8 +241,8 @@ impl Setup<'_> {
         Ok(true)
     }
 
-    /// Keeps the piece at its place if it works and is no other package than the wanted one. There
-    /// is none for some processors.
+    /// Keeps the piece at its place if it works, and if it is the wanted package or no package.
+    /// Some processors have no wanted package.
     fn keep(
         &self,
         piece: Piece,

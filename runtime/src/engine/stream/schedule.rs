@@ -7,13 +7,13 @@ use fuseline_pjrt::PluginScope;
 use fuseline_sync::schedule::actor::{Finished, Notified, Unwinding};
 
 use super::StreamShared;
-use crate::engine::scoped::Scoped;
+use crate::engine::queue_item::QueueItem;
 
 impl StreamShared {
     /// Schedules the stream on the driver pool, unless a thread is driving it already.
     pub(crate) fn notify(self: &Arc<Self>) {
         if self.actor.notify() == Notified::Enqueue {
-            self.engine.threads().drive().push(Scoped::new(self.clone()));
+            self.engine.threads().drive().push(QueueItem::new(self.clone()));
         }
     }
 
@@ -23,7 +23,7 @@ impl StreamShared {
         // stream is dropped there.
         let _ = this.actor.notify();
         let pool = this.engine.threads().drive().clone();
-        pool.push(Scoped::new(this));
+        pool.push(QueueItem::new(this));
     }
 
     /// Drives the stream if it is still queued. Called by the pool.

@@ -26,7 +26,7 @@ use fuseline_fusion::{Bytes, TensorType};
 use super::{Compile, Completion};
 use crate::device::{Cause, DeviceError, Executable, FirstRunMark, Tier};
 use crate::engine::EngineShared;
-use crate::engine::scoped::Scoped;
+use crate::engine::queue_item::QueueItem;
 use crate::engine::stream::StreamShared;
 use crate::error::Stage;
 use crate::event::CacheTier;
@@ -205,15 +205,15 @@ impl Compile {
             .filter_map(|result| graph.type_of(Ref::Result(result)))
             .map(TensorType::bytes)
             .fold(Bytes(0), Bytes::saturating_add);
-        fits_host("the results take", bytes, engine)
+        check_host_memory("the results take", bytes, engine)
     }
 
-    /// Checks the same for all that an execution allocates. A plugin may take donated inputs before
-    /// it finds out (API 0.106 and 0.115).
+    /// Checks that the host has memory for all that an execution allocates. An execution that fails
+    /// on API 0.106 and 0.115 has taken its donated inputs away.
     fn check_plan(executable: &Executable, engine: &EngineShared) -> Result<(), DeviceError> {
         let Some(plan) = executable.memory() else { return Ok(()) };
         let bytes = plan.outputs.saturating_sub(plan.aliased).saturating_add(plan.temporaries);
-        fits_host("results and scratch take", bytes, engine)
+        check_host_memory("results and scratch take", bytes, engine)
     }
 
     /// Loads an executable in a run that compiles nothing, if `asked` is not on disk.
@@ -254,7 +254,7 @@ impl Compile {
                 let suspect = asked.suspect(&info.canon);
                 let loader = Loader { compile: &compile, info: &info, store, engine, suspect, since };
                 let Some(loaded) = loader.load_fetched(&record, &asked) else { return };
-                // Then the compile reports it.
+                // The compile in progress reports it.
                 if Compile::check_plan(&loaded.executable, engine).is_err() {
                     return;
                 }
@@ -262,7 +262,7 @@ impl Compile {
                     compile.finish(loaded, Some(on_compiled), &info, engine);
                 }
             };
-            pool.push(Scoped::new(load.into()));
+            pool.push(QueueItem::new(load.into()));
         }
     }
 
@@ -284,8 +284,8 @@ impl Compile {
     }
 }
 
-/// Checks that the host has so much memory, if the device uses the host's.
-fn fits_host(what: &str, bytes: Bytes, engine: &EngineShared) -> Result<(), DeviceError> {
+/// Checks that the host has `bytes` of memory, if the device uses the host's.
+fn check_host_memory(what: &str, bytes: Bytes, engine: &EngineShared) -> Result<(), DeviceError> {
     // Most regions are small, and need no look at the memory.
     if bytes <= MAX_UNCHECKED_SIZE || !engine.device().is_near_host() {
         return Ok(());

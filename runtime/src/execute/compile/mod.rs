@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! requested, counted ─► Lowered ─► CompileStarted ─┬─► compiled ─► CompileFinished ─► plan checked
-//!                                                  └─► failed, or more than the host has
+//!                                                  └─► failed, or exceeds the host's memory
 //!                                                      └─► counted ─► CompileFailed
 //! plan checked ─┬─► published, counted
 //!               └─► Oversized ─► counted, not used
@@ -47,7 +47,7 @@ use self::completion::OnCompiled;
 pub(in crate::execute) use self::load::{ObtainedExecutable, Source};
 use crate::device::{Cause, CompileSpec, DeviceError, Executable, MemoryPlan, Tier, check_module_size};
 use crate::engine::EngineShared;
-use crate::engine::scoped::Scoped;
+use crate::engine::queue_item::QueueItem;
 use crate::engine::stream::StreamShared;
 use crate::error::Stage;
 use crate::event::Event;
@@ -196,8 +196,8 @@ impl Compile {
             owner.notify();
         });
         match haste {
-            CompilePriority::Foreground => pool.push(Scoped::new(task)),
-            CompilePriority::Background => pool.push_background(Some(tag), Scoped::new(task)),
+            CompilePriority::Foreground => pool.push(QueueItem::new(task)),
+            CompilePriority::Background => pool.push_background(Some(tag), QueueItem::new(task)),
         }
         receiver
     }
@@ -211,7 +211,7 @@ impl Compile {
         on_compiled: impl for<'a> FnOnce(CompileResult<'a>, &'a EngineShared) + Send + 'static,
     ) {
         let task = self.task(info, stream, on_compiled);
-        stream.engine().threads().compile().push_background(None, Scoped::new(task));
+        stream.engine().threads().compile().push_background(None, QueueItem::new(task));
     }
 
     /// Counts the compile as requested and makes it a task of the pool.

@@ -28,7 +28,7 @@ use fuseline_fusion::{DType, Graph, Ref, Signature, TensorType};
 
 use super::{BoundArguments, Job, Progress};
 use crate::device::{Buffer, Device, DeviceError, Executable, Verdict, after};
-use crate::engine::scoped::Scoped;
+use crate::engine::queue_item::QueueItem;
 use crate::engine::stream::StreamShared;
 use crate::engine::value::{Outcome, ValueCell};
 use crate::event::Event;
@@ -143,7 +143,7 @@ impl Comparison {
             let Some(stream) = owner.upgrade() else { return };
             let engine = stream.clone();
             let task = (move || self.compare(&stream)).into();
-            engine.engine().threads().compile().push_background(None, Scoped::new(task));
+            engine.engine().threads().compile().push_background(None, QueueItem::new(task));
         });
         for cell in cells {
             let launched = launched.clone();

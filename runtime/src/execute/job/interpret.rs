@@ -17,7 +17,7 @@ use fuseline_sync::schedule::Pool;
 use super::{Job, Progress, QuarantineScope};
 use crate::device::{Buffer, DeviceError};
 use crate::engine::Task;
-use crate::engine::scoped::Scoped;
+use crate::engine::queue_item::QueueItem;
 use crate::engine::stream::StreamShared;
 use crate::engine::value::{Outcome, Producer, ValueCell};
 use crate::error::Stage;
@@ -39,7 +39,7 @@ impl Job {
     pub(super) fn interpret(
         &self,
         run: InterpretedRun,
-        pool: &Pool<Scoped<Task>>,
+        pool: &Pool<QueueItem<Task>>,
         stream: &Arc<StreamShared>,
     ) -> Receiver<InterpreterResult> {
         let engine = stream.engine();
@@ -53,7 +53,7 @@ impl Job {
     pub(super) fn interpret_by(
         &self,
         run: impl FnOnce(&RegionInfo, &[Param], &[u32], &StreamShared) -> InterpreterResult + Send + 'static,
-        pool: &Pool<Scoped<Task>>,
+        pool: &Pool<QueueItem<Task>>,
         stream: &Arc<StreamShared>,
     ) -> Receiver<InterpreterResult> {
         let params: Vec<Param> = self.inputs.iter().map(|input| param(input.value.cell())).collect();
@@ -103,7 +103,7 @@ impl Job {
 /// Runs `work`, which computes the results of a region, on a thread of the pool.
 pub(super) fn spawn(
     region: RegionRef,
-    pool: &Pool<Scoped<Task>>,
+    pool: &Pool<QueueItem<Task>>,
     stream: &Arc<StreamShared>,
     work: impl FnOnce() -> InterpreterResult + Send + 'static,
 ) -> Receiver<InterpreterResult> {
@@ -120,7 +120,7 @@ pub(super) fn spawn(
         owner.notify();
     });
     // The pool already has a thread if the interpreter tier is enabled.
-    pool.push_elastic(Scoped::new(task), 1);
+    pool.push_elastic(QueueItem::new(task), 1);
     results
 }
 

@@ -26,7 +26,7 @@ impl Job {
         engine.counters().out_of_memory.add(1);
         // MEMORY-1: an op with an effect may have been partly executed.
         let may_repeat = self.effect == Effect::Pure || error.stage == Stage::Compile;
-        // What exceeds the memory of the host is not helped by room.
+        // Freeing memory does not help a region that exceeds the memory of the host.
         let is_passing = error.cause == Cause::Memory;
         if may_repeat && is_passing && std::mem::take(&mut self.may_free) {
             let (ended, room) = oneshot::channel();

@@ -16,7 +16,7 @@ use super::prepare::{CompileClaim, LookupResult};
 use super::{Job, JobState, Pending, Runner, cache_key};
 use crate::device::{Buffer, CompileSpec, DeviceError, Executable, Tier};
 use crate::engine::Task;
-use crate::engine::scoped::Scoped;
+use crate::engine::queue_item::QueueItem;
 use crate::engine::stream::StreamShared;
 use crate::engine::value::{Outcome, ValueCell, ValuePromise};
 use crate::event::Event;
@@ -178,7 +178,7 @@ impl Job {
         &self,
         padded: Arc<PaddedRegion>,
         hit: Hit<Executable>,
-        pool: &Pool<Scoped<Task>>,
+        pool: &Pool<QueueItem<Task>>,
         stream: &Arc<StreamShared>,
     ) -> Receiver<InterpreterResult> {
         let engine = stream.engine();
