@@ -81,6 +81,7 @@ impl Sampler<'_> {
             aim: self.aim,
             depth: self.depth + 1,
             replicas: self.replicas,
+            varying: self.varying,
         };
         let sample = inner.sample()?;
         if ops == Ops::Scalar && sample.operands.iter().any(|operand| operand.ty(&pool).rank() > 0) {

@@ -38,6 +38,7 @@ mod linalg;
 mod movement;
 mod program;
 mod reduction;
+mod resized;
 mod source;
 mod table;
 
@@ -47,6 +48,7 @@ pub use data::fill;
 use fuseline_fusion::{Attrs, Body, DType, DTypeSet, Literal, OpDef, TensorType};
 pub use graph::{graph_of, sampled_region};
 pub use program::{ProgramOptions, ProgramSampler, Sampled, SampledValue, rounding};
+pub use resized::sample_sizes;
 
 /// A source of choices.
 pub trait Entropy {
@@ -201,6 +203,8 @@ pub struct Sampler<'a> {
     dtypes: DTypeSet,
     aim: Aim,
     replicas: usize,
+    /// What the largest sampled size stands for.
+    varying: Option<u64>,
     /// Nesting of bodies around the call.
     depth: usize,
 }
@@ -231,13 +235,20 @@ impl<'a> Sampler<'a> {
         dtypes: DTypeSet,
         aim: Aim,
     ) -> Sampler<'a> {
-        Sampler { def, entropy, pool, dtypes, aim, depth: 0, replicas: 1 }
+        Sampler { def, entropy, pool, dtypes, aim, depth: 0, replicas: 1, varying: None }
     }
 
     /// Samples calls for a program with `replicas` replicas. The default is 1.
     #[must_use]
     pub fn replicas(mut self, replicas: usize) -> Sampler<'a> {
         self.replicas = replicas.max(1);
+        self
+    }
+
+    /// Has this size in place of the largest one that is sampled.
+    #[must_use]
+    pub fn varying(mut self, size: Option<u64>) -> Sampler<'a> {
+        self.varying = size;
         self
     }
 
@@ -313,7 +324,12 @@ impl<'a> Sampler<'a> {
 
     /// A size, rarely 0 and more often 1.
     fn dim(&mut self) -> u64 {
-        if self.rarely(24) { 0 } else { 1 + u64::from(self.entropy.draw(MAX_DIM)) }
+        if self.rarely(24) {
+            return 0;
+        }
+        let size = 1 + self.entropy.draw(MAX_DIM);
+        let varying = self.varying.filter(|_| size == MAX_DIM);
+        varying.unwrap_or(size.into())
     }
 
     /// A shape of at least `min_rank` dimensions.

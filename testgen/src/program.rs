@@ -59,13 +59,16 @@ pub struct ProgramOptions {
     pub dtypes: DTypeSet,
     /// Which ops to use.
     pub accepts: fn(&OpDef) -> bool,
+    /// A size that a fresh dimension may have in place of the largest one that is sampled, for
+    /// programs that differ in it ([`sample_sizes`](super::sample_sizes)).
+    pub varying: Option<u64>,
 }
 
 impl ProgramOptions {
     /// Programs over all ops and element types.
     #[must_use]
     pub fn new(aim: Aim) -> ProgramOptions {
-        ProgramOptions { aim, dtypes: DTypeSet::ANY, accepts: |_| true }
+        ProgramOptions { aim, dtypes: DTypeSet::ANY, accepts: |_| true, varying: None }
     }
 }
 
@@ -149,7 +152,7 @@ impl Sampled {
 }
 
 /// Generates a program, op by op.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ProgramSampler {
     options: ProgramOptions,
     values: Vec<SampledValue>,
@@ -190,8 +193,8 @@ impl ProgramSampler {
             .filter(|&id| !self.needs_exact(def) || self.values[id].is_exact())
             .collect();
         let pool: Vec<TensorType> = offered.iter().map(|&id| self.values[id].data.ty().clone()).collect();
-        let sample =
-            Sampler::new(def, &mut *entropy, &pool, self.options.dtypes, self.options.aim).sample()?;
+        let sampler = Sampler::new(def, &mut *entropy, &pool, self.options.dtypes, self.options.aim);
+        let sample = sampler.varying(self.options.varying).sample()?;
         let fresh: Vec<Option<SampledValue>> =
             sample.operands.iter().map(|operand| self.fresh(operand, entropy)).collect();
         let operands: Vec<&SampledValue> = sample

@@ -27,3 +27,4 @@ mod promote;
 mod random;
 mod tape;
 mod tutorial;
+mod varying_sizes;

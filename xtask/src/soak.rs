@@ -81,6 +81,14 @@ const SOAKS: &[Soak] = &[
         vars: &[("FUSELINE_PROGRAMS", "40")],
     },
     Soak {
+        name: "varying-sizes",
+        what: "3,200 runs of programs in eight sizes each, padded, interpreted and compiled",
+        package: "fuseline",
+        binary: "ops",
+        test: "varying_sizes::soak_programs_whose_sizes_vary",
+        vars: &[("FUSELINE_PROGRAMS", "20")],
+    },
+    Soak {
         name: "hostile-sizes",
         what: "ten million calls with hostile sizes and attributes, within 1 MiB each",
         package: "fuseline",
