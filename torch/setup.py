@@ -1,5 +1,5 @@
-"""Builds the wheel of torch-fuseline for the installed PyTorch: the engine with cargo, the shim
-with the C++ compiler.
+"""Builds the wheel of torch-fuseline for the installed PyTorch: the engine and the command-line
+tool with cargo, the shim with the C++ compiler.
 
 PyTorch is not a build requirement, because pip would fetch another one (3 GB) for the build. The
 build uses the PyTorch of the environment that the package goes into, which an isolated build finds
@@ -82,7 +82,7 @@ def structured_header(torch):
 
 
 def cargo():
-    """Builds the engine's library and returns its path."""
+    """Builds the engine's library and the command-line tool, and returns their paths."""
     if shutil.which("cargo") is None:
         fail("cargo is needed to build the engine, and is not on PATH: install Rust")
     environment = {**os.environ, "CARGO_INCREMENTAL": "0"}
@@ -90,11 +90,20 @@ def cargo():
     # Tests reuse what `cargo test` of the whole workspace has built. For one package, or without
     # tests, cargo would rebuild the dependencies with fewer features.
     profile = os.environ.get("FUSELINE_TORCH_PROFILE", "release")
-    tests = ["--workspace", "--all-features", "--lib", "--tests"]
-    packages = tests if profile == "dev" else ["-p", "fuseline-torch"]
+    tests = ["--workspace", "--all-features", "--lib", "--bin", "fuseline", "--tests"]
+    packages = tests if profile == "dev" else ["-p", "fuseline-torch", "-p", "fuseline-cli"]
     run("cargo", "build", "--locked", "--profile", profile, *packages, cwd=ROOT, env=environment)
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    return target / ("debug" if profile == "dev" else profile) / "libfuseline_torch.so"
+    folder = target / ("debug" if profile == "dev" else profile)
+    return folder / "libfuseline_torch.so", folder / "fuseline"
+
+
+def copy_tool(tool, folder):
+    """Copies the command-line tool, without its debug information: it is four fifths of the file."""
+    folder.mkdir(exist_ok=True)
+    shutil.copy2(tool, folder)
+    if shutil.which("strip"):
+        run("strip", "--strip-debug", folder / tool.name)
 
 
 class Build(build_ext):
@@ -104,8 +113,9 @@ class Build(build_ext):
         build.mkdir(parents=True, exist_ok=True)
         package = HERE / "torch_fuseline" if self.inplace else pathlib.Path(self.build_lib) / "torch_fuseline"
         package.mkdir(parents=True, exist_ok=True)
-        engine = cargo()
+        engine, tool = cargo()
         shutil.copy2(engine, package)
+        copy_tool(tool, package / "bin")
         compiler = os.environ.get("CXX", "c++")
         sources = sorted((HERE / "csrc").glob("*.cpp"))
         objects = [build / f"{source.stem}.o" for source in sources]

@@ -88,9 +88,6 @@ impl From<ModeChoice> for Mode {
     }
 }
 
-/// The types of options on the command line.
-const TYPES: &str = "bool, int, ints, float or string";
-
 /// Parses a client option. `NAME=VALUE` is a boolean or a number if it looks like one, otherwise
 /// text. `NAME:TYPE=VALUE` has the type that is named.
 pub(crate) fn client_option(text: &str) -> Result<(String, Value), String> {
@@ -100,7 +97,7 @@ pub(crate) fn client_option(text: &str) -> Result<(String, Value), String> {
         return Err("expected NAME=VALUE or NAME:TYPE=VALUE".to_owned());
     }
     let value = match ty {
-        Some(ty) => typed(ty, value)?,
+        Some(ty) => Value::parse(ty, value)?,
         None => untyped(value),
     };
     Ok((name.to_owned(), value))
@@ -115,22 +112,6 @@ fn untyped(value: &str) -> Value {
         Value::Float(number)
     } else {
         Value::String(value.to_owned())
-    }
-}
-
-fn typed(ty: &str, value: &str) -> Result<Value, String> {
-    let wrong = |what: &str| format!("`{value}` is not {what}");
-    match ty {
-        "bool" => value.parse().map(Value::Bool).map_err(|_| wrong("true or false")),
-        "int" => value.parse().map(Value::Int).map_err(|_| wrong("an integer")),
-        "ints" if value.is_empty() => Ok(Value::IntList(Vec::new())),
-        "ints" => {
-            let numbers: Result<_, _> = value.split(',').map(|number| number.trim().parse()).collect();
-            numbers.map(Value::IntList).map_err(|_| wrong("a list of integers with commas between them"))
-        }
-        "float" => value.parse().map(Value::Float).map_err(|_| wrong("a number")),
-        "string" => Ok(Value::String(value.to_owned())),
-        _ => Err(format!("`{ty}` is no type of options; expected {TYPES}")),
     }
 }
 

@@ -366,6 +366,15 @@ fn sorted_entries(folder: &Path) -> Vec<PathBuf> {
 /// The prefix of the answer, which separates it from anything else that Python prints.
 const MARK: &str = "fuseline-pjrt-plugins:";
 
+/// The packages with XLA's CPU backend, the preferred first: see `docs/plugins.md`. The plugins of
+/// all other packages come before them, because those need a device that the user has installed.
+const CPU_PACKAGES: [&str; 3] = ["fastatomstruct_xla_cpu", "xla_plugins.xla_cpu_pjrt", "lammps_jax_pjrt_cpu"];
+
+/// The place of a package in the order of preference.
+fn rank(package: &str) -> usize {
+    CPU_PACKAGES.iter().position(|name| *name == package).map_or(0, |place| place + 1)
+}
+
 /// Lists the shared libraries of the packages that contain plugins. It imports none of them, and
 /// does not look in the current folder.
 const SCRIPT: &str = r#"
@@ -399,7 +408,7 @@ for root in folders("libtpu"):
     path = os.path.join(root, "libtpu.so")
     if os.path.exists(path):
         found.append(["libtpu", path])
-for package in ("fastatomstruct_xla_cpu", "lammps_jax_pjrt_cpu"):
+for package in sys.argv[1:]:
     for root in folders(package):
         for file in entries(root):
             if file.endswith(".so"):
@@ -411,6 +420,7 @@ print("\nfuseline-pjrt-plugins:" + json.dumps(found))
 fn list_python_plugins(program: &Path) -> Result<Vec<(String, PathBuf)>, String> {
     let mut child = Command::new(program)
         .args(["-c", SCRIPT])
+        .args(CPU_PACKAGES.iter().filter(|name| !name.contains('.')))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -438,6 +448,7 @@ fn list_python_plugins(program: &Path) -> Result<Vec<(String, PathBuf)>, String>
     };
     let text = String::from_utf8_lossy(&bytes);
     let answer = text.lines().find_map(|line| line.strip_prefix(MARK)).ok_or("it did not answer")?;
-    let found: Vec<(String, String)> = serde_json::from_str(answer).map_err(|error| error.to_string())?;
+    let mut found: Vec<(String, String)> = serde_json::from_str(answer).map_err(|error| error.to_string())?;
+    found.sort_by_key(|(package, _)| rank(package));
     Ok(found.into_iter().map(|(name, path)| (name, path.into())).collect())
 }

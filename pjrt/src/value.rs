@@ -45,6 +45,44 @@ macro_rules! from {
 from!(&str => String, String => String, i64 => Int, i32 => Int, u32 => Int, Vec<i64> => IntList, f32 => Float, bool => Bool);
 
 impl Value {
+    /// The names of the types, for [`Value::parse`].
+    pub const TYPES: &str = "bool, int, ints, float or string";
+
+    /// The name of the type, and the value as text: what [`Value::parse`] reads.
+    #[must_use]
+    pub fn to_typed_text(&self) -> (&'static str, String) {
+        match self {
+            Value::String(text) => ("string", text.clone()),
+            Value::Int(number) => ("int", number.to_string()),
+            Value::IntList(numbers) => {
+                let words: Vec<_> = numbers.iter().map(i64::to_string).collect();
+                ("ints", words.join(","))
+            }
+            Value::Float(number) => ("float", number.to_string()),
+            Value::Bool(flag) => ("bool", flag.to_string()),
+        }
+    }
+
+    /// Parses a value of a named type. A list has commas between its numbers.
+    ///
+    /// # Errors
+    /// When there is no such type, or the text has no value of it; in words.
+    pub fn parse(ty: &str, text: &str) -> Result<Value, String> {
+        let wrong = |what: &str| format!("`{text}` is not {what}");
+        match ty {
+            "bool" => text.parse().map(Value::Bool).map_err(|_| wrong("true or false")),
+            "int" => text.parse().map(Value::Int).map_err(|_| wrong("an integer")),
+            "ints" if text.is_empty() => Ok(Value::IntList(Vec::new())),
+            "ints" => {
+                let numbers: Result<_, _> = text.split(',').map(|number| number.trim().parse()).collect();
+                numbers.map(Value::IntList).map_err(|_| wrong("a list of integers with commas between them"))
+            }
+            "float" => text.parse().map(Value::Float).map_err(|_| wrong("a number")),
+            "string" => Ok(Value::String(text.to_owned())),
+            _ => Err(format!("`{ty}` is no type of options; expected {}", Value::TYPES)),
+        }
+    }
+
     /// The C form. It borrows from `name` and `self`.
     pub(super) fn to_raw(&self, name: &str) -> PJRT_NamedValue {
         let mut raw = PJRT_NamedValue {
@@ -164,6 +202,23 @@ mod tests {
         assert_eq!(back.len(), values.len());
         for ((name, value), given) in back.iter().zip(&values) {
             assert_eq!((name.as_str(), value), ("name", given));
+        }
+    }
+
+    #[test]
+    fn values_survive_as_typed_text() {
+        for value in [
+            Value::from("a b=c,d"),
+            Value::from(String::new()),
+            Value::from(i64::MIN),
+            Value::from(vec![1, -2, 3]),
+            Value::from(Vec::new()),
+            Value::from(0.1f32),
+            Value::from(f32::MIN_POSITIVE),
+            Value::from(false),
+        ] {
+            let (ty, text) = value.to_typed_text();
+            assert_eq!(Value::parse(ty, &text), Ok(value));
         }
     }
 

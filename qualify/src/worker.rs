@@ -70,12 +70,9 @@ impl Setup {
     }
 
     pub(crate) fn to_json(&self) -> Value {
-        let options = self.client_options.iter().map(|(name, value)| match value {
-            OptionValue::Bool(value) => json!([name, value]),
-            OptionValue::Int(value) => json!([name, value]),
-            OptionValue::Float(value) => json!([name, {"float": value}]),
-            OptionValue::String(value) => json!([name, value]),
-            other => json!([name, format!("{other:?}")]),
+        let options = self.client_options.iter().map(|(name, value)| {
+            let (ty, text) = value.to_typed_text();
+            json!([name, ty, text])
         });
         json!({
             "plugin": self.plugin.as_ref().map(|path| path.to_string_lossy()),
@@ -87,14 +84,9 @@ impl Setup {
     }
 
     fn from_json(value: &Value) -> Option<Setup> {
-        let option = |pair: &Value| {
-            let value = match &pair[1] {
-                Value::Bool(value) => OptionValue::Bool(*value),
-                Value::Number(number) => OptionValue::Int(number.as_i64()?),
-                Value::String(text) => OptionValue::String(text.clone()),
-                other => OptionValue::Float(other["float"].as_f64()? as f32),
-            };
-            Some((pair[0].as_str()?.to_owned(), value))
+        let option = |row: &Value| {
+            let value = OptionValue::parse(row[1].as_str()?, row[2].as_str()?).ok()?;
+            Some((row[0].as_str()?.to_owned(), value))
         };
         let dtypes = value["flushed"].as_array()?.iter().map(|name| DType::from_mlir(name.as_str()?));
         Some(Setup {
@@ -306,6 +298,7 @@ mod tests {
                 ("b".to_owned(), OptionValue::Bool(true)),
                 ("c".to_owned(), OptionValue::Float(0.5)),
                 ("d".to_owned(), OptionValue::String("x".to_owned())),
+                ("e".to_owned(), OptionValue::IntList(vec![1, 2])),
             ],
             level: Level::Quick,
             flushed: DTypeSet::of(&[DType::F32]),

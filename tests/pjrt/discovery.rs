@@ -264,6 +264,7 @@ fn python_lists_packages_without_importing_them() {
         ("jax_plugins.fake_gpu", dir.file("site/jax_plugins/fake_gpu/plugin.so", ELF)),
         ("libtpu", dir.file("site/libtpu/libtpu.so", ELF)),
         ("fastatomstruct_xla_cpu", dir.file("site/fastatomstruct_xla_cpu/libpjrt_cpu.so", ELF)),
+        ("xla_plugins.xla_cpu_pjrt", dir.file("site/xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so", ELF)),
         ("lammps_jax_pjrt_cpu", dir.file("site/lammps_jax_pjrt_cpu/plugin.so", ELF)),
     ];
     dir.file("site/fastatomstruct_xla_cpu/__init__.py", bomb);

@@ -5,6 +5,7 @@ import importlib.util
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -367,6 +368,43 @@ class Names(Case):
         # The client has too few devices.
         done = run(use, modules, self.other("beta", "two:ONE"), **environment)
         self.assertIn("beta: ", done.stderr)
+
+
+class Tool(Case):
+    """The command-line tool, which is in the package."""
+
+    def test_the_command_is_installed_with_the_package(self):
+        use = "import sys, _fuseline_command; sys.argv[1:] = ['ops', 'atan2']; _fuseline_command.main()"
+        self.assertIn("atan2", self.program(use))
+        # PyTorch is not imported for it.
+        self.program("import sys, _fuseline_command; assert _fuseline_command.tool_path() and 'torch' not in sys.modules")
+
+    def test_a_plugin_without_a_certificate_is_qualified_in_the_background(self):
+        environment = {**default_plugin(), **self.plugin}
+        plugin = self.program("import torch_fuseline; print(torch_fuseline.plugin_path())", FUSELINE_TORCH_VENDOR="fuseline")
+        plugin = environment.get("FUSELINE_PJRT_PLUGIN", plugin)
+        # The loader ignores what follows, and the digest is that of no certificate.
+        other = self.folder / "other.so"
+        other.write_bytes(pathlib.Path(plugin).read_bytes() + b"0")
+        program = """
+            import time, torch
+            assert torch.ones(3, device="fuseline").sum().item() == 3.0
+            end = time.monotonic() + 60
+            while "qualification" not in (told := torch.fuseline.explain()) and time.monotonic() < end:
+                time.sleep(0.05)
+            print(told)
+        """
+        variables = {"FUSELINE_PJRT_PLUGIN": str(other), "FUSELINE_CACHE": "on", "FUSELINE_TORCH_VENDOR": "fuseline",
+                     "FUSELINE_CACHE_DIR": str(self.folder / "cache"), "FUSELINE_CACHE_KEY_FILE": str(self.folder / "state" / "key")}
+        child = subprocess.Popen([sys.executable, "-c", textwrap.dedent(program)], env={**os.environ, **variables},
+                                 stdout=subprocess.PIPE, text=True, start_new_session=True)
+        try:
+            told = child.stdout.read()
+        finally:
+            # The qualification would go on for a minute.
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+        self.assertIn("a quick qualification has started in the background", told)
 
 
 if __name__ == "__main__":

@@ -171,6 +171,8 @@ def configure(**options):
       default) or ``"masked"``.
     - ``size_buckets``: the sizes that they are padded to: ``"halves"``, ``"powers"`` or a number.
     - ``client_options``: options of the plugin's client, as a dict.
+    - ``qualifier=PROGRAM``: the command-line tool that qualifies a plugin without a certificate, in
+      the background; by default the one in this package.
     - ``replicas=N``: the device consists of N XLA devices that run one program (:func:`shard`,
       :func:`replica_group`).
 
@@ -328,6 +330,9 @@ def _register():
     plugin = None if is_chosen else plugin_path()
     if plugin is not None:
         _shim.flt_set_plugin(*_text(plugin))
+    tool = pathlib.Path(__file__).parent / "bin" / "fuseline"
+    if tool.is_file():
+        configure(qualifier=tool)
     if vendor is not None:
         configure(client_options=vendor.client_options, **vendor.options)
     for name in ("interpret_cold", "cache_only", "check_finite", "check_indices", "manifest", "numerics", "replicas", "shape_classes", "size_buckets"):

@@ -21,7 +21,7 @@ use crate::device::Defects;
 use crate::engine::EngineShared;
 use crate::error::{Error, Result};
 use crate::event::{Event, QualificationStatus};
-use crate::settings::QualificationPolicy;
+use crate::settings::{DiskCacheSetting, QualificationPolicy};
 use crate::store::{Environment, Store};
 
 /// The certificates that come with this crate: XLA's CPU backend as packaged by `xla-cpu-pjrt`,
@@ -116,10 +116,16 @@ impl EngineShared {
         let words = self.config.qualifier.clone().unwrap_or_else(default);
         let (program, arguments) = words.split_first().ok_or(std::io::ErrorKind::NotFound)?;
         let plugin = self.device.pjrt().map(|device| device.plugin().path());
-        Command::new(program)
-            .args(arguments)
-            .args(["qualify", "--quick", "--background", "--plugin"])
-            .args(plugin)
+        let mut command = Command::new(program);
+        command.args(arguments).args(["qualify", "--quick", "--background", "--plugin"]).args(plugin);
+        for (name, value) in self.config.client_options.values() {
+            let (ty, text) = value.to_typed_text();
+            command.args(["--client-option", &format!("{name}:{ty}={text}")]);
+        }
+        if let DiskCacheSetting::At(place) = &self.config.disk_cache {
+            command.envs(place.variables());
+        }
+        command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())

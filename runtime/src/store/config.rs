@@ -97,6 +97,19 @@ impl DiskCacheConfig {
         self
     }
 
+    /// The environment variables with which another process uses the same entries. A key that was
+    /// given as bytes is not passed on.
+    pub(crate) fn variables(&self) -> Vec<(&'static str, OsString)> {
+        let mut variables = vec![("FUSELINE_CACHE", if self.read_only { "read-only" } else { "on" }.into())];
+        if let Some(folder) = &self.folder {
+            variables.push(("FUSELINE_CACHE_DIR", folder.into()));
+        }
+        if let Some(SecretSource::File(file)) = &self.key {
+            variables.push(("FUSELINE_CACHE_KEY_FILE", file.into()));
+        }
+        variables
+    }
+
     /// Reads the environment variables. `None` if they turn the cache off.
     pub(crate) fn of_variables(
         variable: impl Fn(&str) -> Option<OsString>,

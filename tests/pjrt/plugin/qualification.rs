@@ -169,9 +169,10 @@ fn a_certificate_of_another_file_is_refused() {
     assert!(error.contains("is for another file than the plugin"), "{error}");
 }
 
-/// A program that stands in for `fuseline`: it notes its arguments and waits for a file.
+/// A program that stands in for `fuseline`: it notes the cache's folder and its arguments, and
+/// waits for a file.
 fn stand_in(root: &Path) -> [String; 4] {
-    let script = "echo \"$@\" > \"$0/arguments\"; while [ ! -e \"$0/go\" ]; do sleep 0.01; done";
+    let script = "echo \"$FUSELINE_CACHE_DIR $@\" > \"$0/arguments\"; while [ ! -e \"$0/go\" ]; do sleep 0.01; done";
     ["sh", "-c", script, root.to_str().unwrap()].map(str::to_owned)
 }
 
@@ -204,7 +205,11 @@ fn an_unknown_plugin_is_qualified_in_the_background() {
     wait_for(|| arguments.exists(), || "no qualifier has started".to_owned());
     let arguments = || std::fs::read_to_string(&arguments).unwrap();
     wait_for(|| arguments().ends_with('\n'), arguments);
-    assert!(arguments().starts_with("qualify --quick --background --plugin /"), "{}", arguments());
+    let (folder, words) = arguments().split_once(' ').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
+    // The certificate goes to the engine's own cache, and is for a client with the same options.
+    assert_eq!(Path::new(&folder), root.path().join("cache"));
+    assert!(words.starts_with("qualify --quick --background --plugin /"), "{words}");
+    assert!(words.contains(" --client-option platform:string=cpu"), "{words}");
     let other = config().qualification(QualificationPolicy::Use).build().unwrap();
     let key = CertificateKey::of_parts(other.cache_environment().unwrap().parts());
     other.keep_certificate(&certificate(key)).unwrap();

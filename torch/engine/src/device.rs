@@ -159,6 +159,7 @@ fn apply(config: EngineConfig, name: &str, value: &str) -> Result<EngineConfig> 
         "check_finite" => config.check_finite(flag()?),
         "check_indices" => config.check_indices(flag()?),
         "manifest" => config.manifest(value),
+        "qualifier" => config.qualifier([value]),
         "cache" if value == "off" => config.without_disk_cache(),
         "cache" => config.disk_cache(DiskCacheConfig::new().folder(value)),
         "replicas" => match value.parse() {
@@ -191,8 +192,8 @@ fn apply(config: EngineConfig, name: &str, value: &str) -> Result<EngineConfig> 
         _ => {
             return unsupported(format!(
                 "there is no option {name}; the options are cache, cache_only, check_finite, \
-                 check_indices, client_options, interpret_cold, manifest, numerics, replicas, \
-                 shape_classes, size_buckets, and compiler flags (xla_...)"
+                 check_indices, client_options, interpret_cold, manifest, numerics, \
+                 qualifier, replicas, shape_classes, size_buckets, and compiler flags (xla_...)"
             ));
         }
     })
