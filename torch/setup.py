@@ -99,7 +99,7 @@ def cargo():
 
 
 def copy_tool(tool, folder):
-    """Copies the command-line tool, without its debug information: it is four fifths of the file."""
+    """Copies the tool without its debug information, which is four fifths of the file."""
     folder.mkdir(exist_ok=True)
     shutil.copy2(tool, folder)
     if shutil.which("strip"):

@@ -203,7 +203,7 @@ pub struct Sampler<'a> {
     dtypes: DTypeSet,
     aim: Aim,
     replicas: usize,
-    /// What the largest sampled size stands for.
+    /// The size of fresh dimensions that are larger than [`FIXED_DIMS`].
     varying: Option<u64>,
     /// Nesting of bodies around the call.
     depth: usize,
@@ -221,6 +221,9 @@ const MAX_ELEMS: u64 = 256;
 
 /// Maximum size of a sampled dimension.
 const MAX_DIM: u32 = 5;
+
+/// Largest size that stays the same in programs that differ in a size.
+const FIXED_DIMS: u32 = 2;
 
 /// Maximum rank of a sampled value.
 const MAX_SAMPLED_RANK: u32 = 4;
@@ -245,7 +248,7 @@ impl<'a> Sampler<'a> {
         self
     }
 
-    /// Has this size in place of the largest one that is sampled.
+    /// Gives this size to the fresh dimensions that are larger than 2.
     #[must_use]
     pub fn varying(mut self, size: Option<u64>) -> Sampler<'a> {
         self.varying = size;
@@ -328,7 +331,7 @@ impl<'a> Sampler<'a> {
             return 0;
         }
         let size = 1 + self.entropy.draw(MAX_DIM);
-        let varying = self.varying.filter(|_| size == MAX_DIM);
+        let varying = self.varying.filter(|_| size > FIXED_DIMS);
         varying.unwrap_or(size.into())
     }
 

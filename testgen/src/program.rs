@@ -59,8 +59,8 @@ pub struct ProgramOptions {
     pub dtypes: DTypeSet,
     /// Which ops to use.
     pub accepts: fn(&OpDef) -> bool,
-    /// A size that a fresh dimension may have in place of the largest one that is sampled, for
-    /// programs that differ in it ([`sample_sizes`](super::sample_sizes)).
+    /// The size of fresh dimensions that are larger than 2, for programs that differ in it
+    /// ([`sample_sizes`](super::sample_sizes)).
     pub varying: Option<u64>,
 }
 

@@ -125,11 +125,7 @@ impl EngineShared {
         if let DiskCacheSetting::At(place) = &self.config.disk_cache {
             command.envs(place.variables());
         }
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
     }
 
     /// Takes the certificate when the qualification has ended.

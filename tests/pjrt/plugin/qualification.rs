@@ -172,7 +172,8 @@ fn a_certificate_of_another_file_is_refused() {
 /// A program that stands in for `fuseline`: it notes the cache's folder and its arguments, and
 /// waits for a file.
 fn stand_in(root: &Path) -> [String; 4] {
-    let script = "echo \"$FUSELINE_CACHE_DIR $@\" > \"$0/arguments\"; while [ ! -e \"$0/go\" ]; do sleep 0.01; done";
+    let script =
+        "echo \"$FUSELINE_CACHE_DIR $@\" > \"$0/arguments\"; while [ ! -e \"$0/go\" ]; do sleep 0.01; done";
     ["sh", "-c", script, root.to_str().unwrap()].map(str::to_owned)
 }
 

@@ -9,7 +9,10 @@
 //! compiler, a Python with `venv`, the network. Other installation errors are failures.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use serde_json::Value;
 
@@ -80,11 +83,60 @@ fn one(host: &Host, python: &Path, version: &Version, runs: &[(&[&str], &[Variab
     if let Err(why) = install(host, python, &environment) {
         return Tally::failed("pip install ./torch", why);
     }
-    let mut tally = Tally::default();
-    for (modules, variables) in runs {
-        tally.add(&test(host, &environment, modules, variables));
+    let jobs = match jobs(host, runs) {
+        Ok(jobs) => jobs,
+        Err(why) => return Tally::failed("torch/tests", why),
+    };
+    run_jobs(host, &environment, &jobs)
+}
+
+/// Test modules, each with the variables of its process.
+type Job<'a> = (String, &'a [Variable]);
+
+/// Modules that take longest, the longest first. They start first, so that no core is idle at the
+/// end.
+const LONGEST: &[&str] =
+    &["test_opinfo", "test_vendor", "test_protocol", "test_edges", "test_replicas", "test_models"];
+
+/// A process for each module.
+fn jobs<'a>(host: &Host, runs: &[(&[&str], &'a [Variable])]) -> Result<Vec<Job<'a>>, String> {
+    let folder = host.root.join("torch/tests");
+    let mut every: Vec<String> = Vec::new();
+    for entry in std::fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))? {
+        let name = entry.map_err(|error| error.to_string())?.file_name();
+        let name = name.to_string_lossy();
+        every.extend(name.strip_suffix(".py").filter(|name| name.starts_with("test_")).map(str::to_owned));
     }
-    tally
+    every.sort();
+    let mut jobs = Vec::new();
+    for &(modules, variables) in runs {
+        let named: Vec<String> = modules.iter().map(|&module| module.to_owned()).collect();
+        let modules = if named.is_empty() { &every } else { &named };
+        jobs.extend(modules.iter().map(|module| (module.clone(), variables)));
+    }
+    jobs.sort_by_key(|(module, _)| LONGEST.iter().position(|long| long == module).unwrap_or(LONGEST.len()));
+    Ok(jobs)
+}
+
+/// Runs two jobs at once. Each has one busy thread most of the time, and the memory of a CI machine
+/// is for two.
+fn run_jobs(host: &Host, environment: &Path, jobs: &[Job<'_>]) -> Tally {
+    let (next, all) = (AtomicUsize::new(0), Mutex::new(Tally::default()));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while let Some((module, variables)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let start = Instant::now();
+                    let output = run_module(host, environment, module, variables);
+                    let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+                    let tally = tally_of(module, output);
+                    println!("torch {module}: {} in {:.0?}", tally.counts(), start.elapsed());
+                    all.add(&tally);
+                }
+            });
+        }
+    });
+    all.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Installs PyTorch unless the pinned version is there. If this machine lacks a prerequisite, the
@@ -123,18 +175,24 @@ fn install(host: &Host, python: &Path, environment: &Path) -> Result<(), String>
     succeed(command.env("FUSELINE_TORCH_PROFILE", "dev"))
 }
 
-fn test(host: &Host, environment: &Path, modules: &[&str], variables: &[Variable]) -> Tally {
+fn run_module(
+    host: &Host,
+    environment: &Path,
+    module: &str,
+    variables: &[Variable],
+) -> std::io::Result<Output> {
     let mut command = host.command(interpreter(environment));
-    command
-        .arg(host.root.join("torch/tests/run.py"))
-        .args(modules)
-        .env("FUSELINE_SETUP_DIR", host.setup_dir());
+    command.arg(host.root.join("torch/tests/run.py")).arg(module).env("FUSELINE_SETUP_DIR", host.setup_dir());
     // Not the user's cache; and XLA's own log lines must not mix with the tests' output.
     command.env("FUSELINE_CACHE", "off").env("GLOG_minloglevel", "2");
-    command.envs(variables.iter().copied());
-    let output = match command.stderr(Stdio::inherit()).output() {
+    command.envs(variables.iter().copied()).stderr(Stdio::inherit()).output()
+}
+
+/// Prints the outcomes of a module's tests, and counts them.
+fn tally_of(module: &str, output: std::io::Result<Output>) -> Tally {
+    let output = match output {
         Ok(output) => output,
-        Err(error) => return Tally::failed("torch/tests", error.to_string()),
+        Err(error) => return Tally::failed(module, error.to_string()),
     };
     let mut tally = Tally::default();
     for line in String::from_utf8_lossy(&output.stdout).lines() {
@@ -151,9 +209,9 @@ fn test(host: &Host, environment: &Path, modules: &[&str], variables: &[Variable
         }
     }
     if tally == Tally::default() {
-        tally.fail("torch/tests", format!("no test was run, {}", output.status));
+        tally.fail(module, format!("no test was run, {}", output.status));
     } else if !output.status.success() && tally.failed.is_empty() {
-        tally.fail("torch/tests", format!("the run ended with {}", output.status));
+        tally.fail(module, format!("the run ended with {}", output.status));
     }
     tally
 }
