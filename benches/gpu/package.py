@@ -149,7 +149,8 @@ def base_python():
 
 
 def add_wheel(options, folder):
-    """Builds the wheel of torch/ and strips its libraries."""
+    """Builds the wheel of torch/, strips its libraries, and leaves out the command-line tool, which
+    the package has anyway."""
     python = torch_python(options)
     with tempfile.TemporaryDirectory() as scratch:
         scratch = pathlib.Path(scratch)
@@ -159,6 +160,8 @@ def add_wheel(options, folder):
             ROOT / "torch")
         shutil.rmtree(ROOT / "torch" / "build", ignore_errors=True)
         run(python, "-m", "wheel", "unpack", "--dest", scratch / "open", *scratch.glob("*.whl"))
+        for tool in (scratch / "open").glob("*/torch_fuseline/bin"):
+            shutil.rmtree(tool)
         for library in (scratch / "open").rglob("*.so"):
             run("strip", "--strip-unneeded", library)
             check_glibc(library)

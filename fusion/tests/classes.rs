@@ -12,7 +12,7 @@ use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::op::attrs::{self, DotDimensionNumbers};
 use fuseline_fusion::op::{OpDef, neutral};
 use fuseline_fusion::program::Check;
-use fuseline_fusion::shape_class::{Padded, ShapeClass, ShapeClassError, bucket, resized};
+use fuseline_fusion::shape_class::{Padded, ShapeClass, ShapeClassError, bucket, family_of, resized};
 use fuseline_fusion::{
     AttrValue, Attrs, Body, DType, Graph, Literal, OpCode, Ref, Scalar, Shape, Signature, TensorType,
 };
@@ -398,6 +398,13 @@ fn other_regions_have_no_class() {
     assert_eq!(of(&four, &four), Some(ShapeClassError::Unlike), "nothing varies");
     assert_eq!(of(&four, &negated(&[0], OpCode::Negate)), Some(ShapeClassError::Unlike), "nothing of it");
     assert_eq!(of(&four, &negated(&[5], OpCode::Negate)), None);
+    let class = ShapeClass::of(&four, &negated(&[5], OpCode::Negate)).unwrap();
+    for dims in [&[][..], &[6, 2], &[6, 6, 1]] {
+        let other = negated(dims, OpCode::Negate);
+        assert_eq!(class.pad(&other, &bucket).err(), Some(ShapeClassError::Unlike), "{dims:?}");
+        assert_ne!(family_of(&other), family_of(&four), "{dims:?}");
+    }
+    assert_eq!(family_of(&four), family_of(&negated(&[5], OpCode::Negate)));
     let reversed = |size: u64| {
         let mut writer = Writer::default();
         let value = writer.param(&[size]);

@@ -114,6 +114,22 @@ fn rows_are_padded_by_default_and_without_request_nothing_else() {
     assert_eq!(strict.counters().padded, 0);
 }
 
+/// The same ops on values of another rank are other regions. They are padded to sizes of their own.
+#[test]
+fn values_of_another_rank_have_buckets_of_their_own() {
+    let Some(engine) = plugin(counted(ShapeClasses::default())) else { return };
+    for count in 3..8 {
+        for dims in [&[count][..], &[count, count, 1]] {
+            let data = numbers(dims.iter().product(), 0.5);
+            let negated: Vec<f32> = data.iter().map(|x| -x).collect();
+            let x = engine.tensor(&data, dims).unwrap();
+            assert_eq!(x.neg().unwrap().to_vec::<f32>().unwrap(), negated, "{dims:?}");
+        }
+    }
+    let counters = engine.counters();
+    assert_eq!((counters.compiles, counters.padded, counters.panics), (2 * 3, 2 * 3, 0), "{counters:?}");
+}
+
 /// A region that takes long does not run padded forever.
 #[test]
 fn a_size_that_stays_has_its_own_executable() {

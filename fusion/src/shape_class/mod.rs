@@ -33,6 +33,7 @@ mod resize;
 mod rules;
 mod writer;
 
+use std::hash::{Hash as _, Hasher as _};
 use std::sync::Arc;
 
 pub use pad::Padded;
@@ -162,6 +163,9 @@ impl ShapeClass {
         let mut sizes = vec![None; self.leaders.len()];
         let known = types(self.examples[0].graph());
         for ((dims, known), ty) in self.dims.iter().zip(known).zip(types(region.graph())) {
+            if ty.dtype() != known.dtype() || ty.rank() != known.rank() {
+                return None;
+            }
             for ((symbol, &known), &size) in dims.iter().zip(known.dims()).zip(ty.dims()) {
                 let wanted = match *symbol {
                     None => known,
@@ -179,6 +183,20 @@ impl ShapeClass {
     fn dims_of(&self, graph: &Graph, value: Ref) -> &Dims {
         &self.dims[place(graph, value)]
     }
+}
+
+/// A hash that the regions of a class share: of their ops, and of the element types and ranks of
+/// their values.
+#[must_use]
+pub fn family_of(region: &CanonRegion) -> u64 {
+    let mut hasher = rustc_hash::FxHasher::default();
+    for node in region.graph().nodes() {
+        node.signature().op().number().hash(&mut hasher);
+    }
+    for ty in types(region.graph()) {
+        (ty.dtype(), ty.rank()).hash(&mut hasher);
+    }
+    hasher.finish()
 }
 
 /// The default bucket of a size: the next of 8, 12, 16, 24, 32, ...

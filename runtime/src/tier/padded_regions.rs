@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 use fuseline_cache::OutputSet;
 use fuseline_fusion::canon::{CanonRegion, EnvFingerprint, RegionKey};
-use fuseline_fusion::shape_class::{Padded, ShapeClass, ShapeClassError};
+use fuseline_fusion::shape_class::{Padded, ShapeClass, ShapeClassError, family_of};
 use fuseline_fusion::{OpCode, Scalar};
 use fuseline_sync::atomic::{AtomicU32, Ordering};
 use fuseline_sync::{Mutex, Rank};
@@ -69,7 +69,7 @@ pub(crate) struct PaddedRegion {
     runs: AtomicU32,
 }
 
-/// The regions of one sequence of ops.
+/// The regions of one sequence of ops, on values of the same element types and ranks.
 struct OpSequence {
     latest: Arc<CanonRegion>,
     class: Option<ShapeClass>,
@@ -82,7 +82,7 @@ struct OpSequence {
 }
 
 struct PaddedRegionTable {
-    /// By their sequence of ops.
+    /// By [`family_of`].
     families: BoundedFifoMap<u64, OpSequence>,
     /// By the keys of the original regions.
     regions: BoundedFifoMap<RegionKey, Arc<PaddedRegion>>,
@@ -161,7 +161,7 @@ impl PaddedRegions {
             return;
         }
         known.regions.remove(&info.reference.key);
-        if let Some(family) = known.families.get_mut(&info.canon.skeleton()) {
+        if let Some(family) = known.families.get_mut(&family_of(&info.canon)) {
             family.class = None;
             family.tries = MAX_TRIES;
         }
@@ -169,12 +169,12 @@ impl PaddedRegions {
 
     /// Decides how a missed region runs.
     pub(crate) fn miss(&self, info: &RegionInfo, environment: &EnvFingerprint) -> SizePlan {
-        let (canon, skeleton) = (&info.canon, info.canon.skeleton());
+        let (canon, ops) = (&info.canon, family_of(&info.canon));
         let mut known = self.known.lock();
-        let Some(family) = known.families.get_mut(&skeleton) else {
+        let Some(family) = known.families.get_mut(&ops) else {
             let family =
                 OpSequence { latest: canon.clone(), class: None, tries: 0, regions: 1, is_refused: false };
-            known.families.insert(skeleton, family);
+            known.families.insert(ops, family);
             return SizePlan::None;
         };
         family.regions = family.regions.saturating_add(1);
@@ -193,7 +193,7 @@ impl PaddedRegions {
         known: &mut PaddedRegionTable,
     ) -> SizePlan {
         let canon = &info.canon;
-        let Some(family) = known.families.get_mut(&canon.skeleton()) else { return SizePlan::None };
+        let Some(family) = known.families.get_mut(&family_of(canon)) else { return SizePlan::None };
         let padded = match family.padded(canon, &|size| self.buckets.of(size)) {
             Ok(Some(padded)) if padded.is_masked() && self.which != ShapeClasses::Masked => {
                 return family.refused(Refusal::Masked);
@@ -227,7 +227,7 @@ impl PaddedRegionTable {
     /// Where to cut a region that comes at many sizes and takes long to interpret, if most of it is
     /// not new. `before` is a region of another size.
     fn apart(&mut self, info: &RegionInfo, before: &CanonRegion) -> Option<Vec<usize>> {
-        let is_many = self.families.get_mut(&info.canon.skeleton())?.sizes() == ShapeCount::Many;
+        let is_many = self.families.get_mut(&family_of(&info.canon))?.sizes() == ShapeCount::Many;
         let graph = info.canon.graph();
         let places =
             shape_split::places(before.graph(), graph).filter(|_| is_many && patience(graph) < FEW_RUNS)?;
