@@ -11,7 +11,6 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use serde_json::Value;
@@ -121,22 +120,27 @@ fn jobs<'a>(host: &Host, runs: &[(&[&str], &'a [Variable])]) -> Result<Vec<Job<'
 /// Runs two jobs at once. Each has one busy thread most of the time, and the memory of a CI machine
 /// is for two.
 fn run_jobs(host: &Host, environment: &Path, jobs: &[Job<'_>]) -> Tally {
-    let (next, all) = (AtomicUsize::new(0), Mutex::new(Tally::default()));
-    std::thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                while let Some((module, variables)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let start = Instant::now();
-                    let output = run_module(host, environment, module, variables);
-                    let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
-                    let tally = tally_of(module, output);
-                    println!("torch {module}: {} in {:.0?}", tally.counts(), start.elapsed());
-                    all.add(&tally);
-                }
-            });
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut tally = Tally::default();
+        while let Some((module, variables)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let start = Instant::now();
+            let (of_module, text) = tally_of(module, run_module(host, environment, module, variables));
+            // At once, because the other thread prints too.
+            println!("{text}torch {module}: {} in {:.0?}", of_module.counts(), start.elapsed());
+            tally.add(&of_module);
         }
-    });
-    all.into_inner().unwrap_or_else(PoisonError::into_inner)
+        tally
+    };
+    std::thread::scope(|scope| {
+        let other = scope.spawn(work);
+        let mut tally = work();
+        match other.join() {
+            Ok(of_other) => tally.add(&of_other),
+            Err(_) => tally.fail("torch/tests", "the thread that runs modules panicked"),
+        }
+        tally
+    })
 }
 
 /// Installs PyTorch unless the pinned version is there. If this machine lacks a prerequisite, the
@@ -188,20 +192,20 @@ fn run_module(
     command.envs(variables.iter().copied()).stderr(Stdio::inherit()).output()
 }
 
-/// Prints the outcomes of a module's tests, and counts them.
-fn tally_of(module: &str, output: std::io::Result<Output>) -> Tally {
+/// Counts the outcomes of a module's tests. Returns them as text too.
+fn tally_of(module: &str, output: std::io::Result<Output>) -> (Tally, String) {
     let output = match output {
         Ok(output) => output,
-        Err(error) => return Tally::failed(module, error.to_string()),
+        Err(error) => return (Tally::failed(module, error.to_string()), String::new()),
     };
-    let mut tally = Tally::default();
+    let (mut tally, mut text) = (Tally::default(), String::new());
     for line in String::from_utf8_lossy(&output.stdout).lines() {
         let Ok(told) = serde_json::from_str::<Value>(line) else {
-            println!("{line}");
+            text += &format!("{line}\n");
             continue;
         };
         let word = |name: &str| told[name].as_str().unwrap_or_default().to_owned();
-        println!("{} torch {}", word("outcome").to_uppercase(), word("name"));
+        text += &format!("{} torch {}\n", word("outcome").to_uppercase(), word("name"));
         match word("outcome").as_str() {
             "passed" => tally.pass(),
             "skipped" => tally.skip(word("name"), word("why")),
@@ -213,7 +217,7 @@ fn tally_of(module: &str, output: std::io::Result<Output>) -> Tally {
     } else if !output.status.success() && tally.failed.is_empty() {
         tally.fail(module, format!("the run ended with {}", output.status));
     }
-    tally
+    (tally, text)
 }
 
 fn interpreter(environment: &Path) -> PathBuf {
