@@ -149,8 +149,8 @@ def base_python():
 
 
 def add_wheel(options, folder):
-    """Builds the wheel of torch/, strips its libraries, and leaves out the command-line tool, which
-    the package has anyway."""
+    """Builds the wheel of torch/ and strips its libraries. The command-line tool is left out,
+    because the package has it beside the wheel."""
     python = torch_python(options)
     with tempfile.TemporaryDirectory() as scratch:
         scratch = pathlib.Path(scratch)

@@ -6,11 +6,11 @@
 //! of which the engine and its threads take a tenth.
 
 use fuseline::fusion::{self, DTypeSet};
-use fuseline::{Budgets, Engine, EngineConfig, Mode, Stream, with_mode};
+use fuseline::{Budgets, EngineConfig, Mode, with_mode};
 use fuseline_testgen::{Aim, Entropy as _, ProgramOptions, ProgramSampler, Sampled};
 
 use super::bytes::Bytes;
-use super::script::{Refused, STREAMS, describe, run as run_script, script};
+use super::script::{Refused, describe, run as run_script, script, streams};
 
 /// Splits a byte string into a sampled program and choices of what to do with it.
 pub(super) fn program<'a>(data: &'a [u8], most_ops: usize) -> (Sampled, Bytes<'a>) {
@@ -19,10 +19,6 @@ pub(super) fn program<'a>(data: &'a [u8], most_ops: usize) -> (Sampled, Bytes<'a
     let dtypes = if how.draw(4) == 3 { DTypeSet::NARROW } else { DTypeSet::ANY };
     let options = ProgramOptions { dtypes, ..ProgramOptions::new(Aim::Portable) };
     (ProgramSampler::sample(options, &mut program, ops), how)
-}
-
-pub(super) fn streams(engine: &Engine) -> Vec<Stream> {
-    std::iter::once(engine.stream().clone()).chain((1..STREAMS).map(|_| engine.new_stream())).collect()
 }
 
 pub(super) fn run(data: &[u8]) {

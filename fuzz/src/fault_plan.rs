@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use fuseline::{Bytes as Size, EngineConfig, Fault, FaultPoint, Mode, with_mode};
 use fuseline_testgen::Entropy as _;
 
-use super::api_program::{program, streams};
-use super::script::{describe, run_failing, script};
+use super::api_program::program;
+use super::script::{describe, run_failing, script, streams};
 
 /// The message of planned faults, and of everything that fails because of them.
 const WORDS: &str = "planned for this input";

@@ -371,7 +371,7 @@ const MARK: &str = "fuseline-pjrt-plugins:";
 const CPU_PACKAGES: [&str; 3] = ["fastatomstruct_xla_cpu", "xla_plugins.xla_cpu_pjrt", "lammps_jax_pjrt_cpu"];
 
 /// The place of a package in the order of preference.
-fn rank(package: &str) -> usize {
+fn preference(package: &str) -> usize {
     CPU_PACKAGES.iter().position(|name| *name == package).map_or(0, |place| place + 1)
 }
 
@@ -449,6 +449,6 @@ fn list_python_plugins(program: &Path) -> Result<Vec<(String, PathBuf)>, String>
     let text = String::from_utf8_lossy(&bytes);
     let answer = text.lines().find_map(|line| line.strip_prefix(MARK)).ok_or("it did not answer")?;
     let mut found: Vec<(String, String)> = serde_json::from_str(answer).map_err(|error| error.to_string())?;
-    found.sort_by_key(|(package, _)| rank(package));
+    found.sort_by_key(|(package, _)| preference(package));
     Ok(found.into_iter().map(|(name, path)| (name, path.into())).collect())
 }

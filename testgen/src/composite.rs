@@ -29,7 +29,7 @@ pub(crate) fn composite(sampler: &mut Sampler<'_>) -> Option<Sample> {
     let inner = Sampler {
         depth: sampler.depth,
         replicas: sampler.replicas,
-        varying: sampler.varying,
+        varying_size: sampler.varying_size,
         ..Sampler::new(def, &mut *sampler.entropy, sampler.pool, sampler.dtypes, sampler.aim)
     };
     let Sample { operands, attrs, bodies } = inner.sample()?;

@@ -81,7 +81,7 @@ impl Sampler<'_> {
             aim: self.aim,
             depth: self.depth + 1,
             replicas: self.replicas,
-            varying: self.varying,
+            varying_size: self.varying_size,
         };
         let sample = inner.sample()?;
         if ops == Ops::Scalar && sample.operands.iter().any(|operand| operand.ty(&pool).rank() > 0) {

@@ -203,8 +203,8 @@ pub struct Sampler<'a> {
     dtypes: DTypeSet,
     aim: Aim,
     replicas: usize,
-    /// The size of fresh dimensions that are larger than [`FIXED_DIMS`].
-    varying: Option<u64>,
+    /// The size of fresh dimensions that are larger than [`MAX_FIXED_DIM`].
+    varying_size: Option<u64>,
     /// Nesting of bodies around the call.
     depth: usize,
 }
@@ -223,7 +223,7 @@ const MAX_ELEMS: u64 = 256;
 const MAX_DIM: u32 = 5;
 
 /// Largest size that stays the same in programs that differ in a size.
-const FIXED_DIMS: u32 = 2;
+const MAX_FIXED_DIM: u32 = 2;
 
 /// Maximum rank of a sampled value.
 const MAX_SAMPLED_RANK: u32 = 4;
@@ -238,7 +238,7 @@ impl<'a> Sampler<'a> {
         dtypes: DTypeSet,
         aim: Aim,
     ) -> Sampler<'a> {
-        Sampler { def, entropy, pool, dtypes, aim, depth: 0, replicas: 1, varying: None }
+        Sampler { def, entropy, pool, dtypes, aim, depth: 0, replicas: 1, varying_size: None }
     }
 
     /// Samples calls for a program with `replicas` replicas. The default is 1.
@@ -248,10 +248,10 @@ impl<'a> Sampler<'a> {
         self
     }
 
-    /// Gives this size to the fresh dimensions that are larger than 2.
+    /// Sets the size of the fresh dimensions that are larger than 2. By default they keep theirs.
     #[must_use]
-    pub fn varying(mut self, size: Option<u64>) -> Sampler<'a> {
-        self.varying = size;
+    pub fn varying_size(mut self, size: Option<u64>) -> Sampler<'a> {
+        self.varying_size = size;
         self
     }
 
@@ -331,8 +331,8 @@ impl<'a> Sampler<'a> {
             return 0;
         }
         let size = 1 + self.entropy.draw(MAX_DIM);
-        let varying = self.varying.filter(|_| size > FIXED_DIMS);
-        varying.unwrap_or(size.into())
+        let varying_size = self.varying_size.filter(|_| size > MAX_FIXED_DIM);
+        varying_size.unwrap_or(size.into())
     }
 
     /// A shape of at least `min_rank` dimensions.

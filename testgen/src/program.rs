@@ -61,14 +61,14 @@ pub struct ProgramOptions {
     pub accepts: fn(&OpDef) -> bool,
     /// The size of fresh dimensions that are larger than 2, for programs that differ in it
     /// ([`sample_sizes`](super::sample_sizes)).
-    pub varying: Option<u64>,
+    pub varying_size: Option<u64>,
 }
 
 impl ProgramOptions {
     /// Programs over all ops and element types.
     #[must_use]
     pub fn new(aim: Aim) -> ProgramOptions {
-        ProgramOptions { aim, dtypes: DTypeSet::ANY, accepts: |_| true, varying: None }
+        ProgramOptions { aim, dtypes: DTypeSet::ANY, accepts: |_| true, varying_size: None }
     }
 }
 
@@ -194,7 +194,7 @@ impl ProgramSampler {
             .collect();
         let pool: Vec<TensorType> = offered.iter().map(|&id| self.values[id].data.ty().clone()).collect();
         let sampler = Sampler::new(def, &mut *entropy, &pool, self.options.dtypes, self.options.aim);
-        let sample = sampler.varying(self.options.varying).sample()?;
+        let sample = sampler.varying_size(self.options.varying_size).sample()?;
         let fresh: Vec<Option<SampledValue>> =
             sample.operands.iter().map(|operand| self.fresh(operand, entropy)).collect();
         let operands: Vec<&SampledValue> = sample

@@ -1,15 +1,15 @@
 //! One program for several sizes of a dimension.
 //!
-//! Input: choices and sizes. Output: a program for each size. The programs have the same ops with
-//! the same operands, as a framework records them for batches or sequences of different lengths,
-//! so an executor may pad one of them to the shapes of another.
+//! Input: choices and sizes. Output: a program for each size. The programs have the same ops on the
+//! same operands, as a framework records them for batches or sequences of different lengths. An
+//! executor may pad one of them to the shapes of another.
 
 use fuseline_fusion::program::ProgramOp;
 
 use super::{Entropy, ProgramOptions, ProgramSampler, Sampled, Seeded};
 
-/// Programs of about `ops` ops, one for each size. Each op is tried for all sizes, and left out of
-/// all programs if it differs in more than sizes and attributes, or some size does not permit it.
+/// Programs of about `ops` ops, one for each size. An op is in all programs or in none. It is in
+/// none if its samples differ in more than sizes and attributes, or if a size does not permit it.
 #[must_use]
 pub fn sample_sizes(
     options: ProgramOptions,
@@ -17,13 +17,13 @@ pub fn sample_sizes(
     ops: usize,
     sizes: &[u64],
 ) -> Vec<Sampled> {
-    let of_size = |&size: &u64| ProgramSampler::new(ProgramOptions { varying: Some(size), ..options });
+    let of_size = |&size: &u64| ProgramSampler::new(ProgramOptions { varying_size: Some(size), ..options });
     let mut samplers: Vec<ProgramSampler> = sizes.iter().map(of_size).collect();
     for _ in 0..4 * ops {
         if samplers.iter().all(|sampler| sampler.ops().len() >= ops) {
             break;
         }
-        // The same choices for all sizes, and for the next op whatever these lead to.
+        // All sizes get the same choices. The next op does not depend on how many were used.
         let seed = u64::from(entropy.draw(u32::MAX));
         let mut grown = samplers.clone();
         let are_grown = grown.iter_mut().all(|sampler| sampler.step(&mut Seeded::new(seed)).is_some());

@@ -21,7 +21,7 @@ use proptest::num::u32::ANY;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
 use crate::support;
-use crate::support::script::{Outcome, Refused, STREAMS, Step, describe, run, script};
+use crate::support::script::{Outcome, Refused, STREAMS, Step, describe, run, script, streams};
 use crate::support::{number, plugin_for};
 
 const MODES: [Mode; 3] = [Mode::Fused, Mode::Strict, Mode::Debug];
@@ -99,8 +99,7 @@ struct Batch {
 }
 
 fn on_engine(engine: &Engine, batches: &[Batch], shrinks: u32) -> Refused {
-    let streams: Vec<Stream> =
-        std::iter::once(engine.stream().clone()).chain((1..STREAMS).map(|_| engine.new_stream())).collect();
+    let streams = streams(engine);
     let log = env::var_os("FUSELINE_PROGRAM_LOG");
     let refused = std::cell::RefCell::new(Refused::default());
     let mut total = (0, 0);

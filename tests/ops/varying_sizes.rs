@@ -1,23 +1,24 @@
-//! Random programs that come in several sizes, as batches and sequences do: whatever runs a size, a
-//! padded region too, every value read is the one that the reference interpreter computed.
+//! Random programs that come in several sizes, as batches and sequences do. A size may run padded,
+//! interpreted or on an executable of its own. Every value read is the one that the reference
+//! interpreter computed.
 //!
 //! `FUSELINE_PROGRAMS` multiplies the number of programs, and `FUSELINE_SEED` changes them.
 
 use fuseline::fusion::{OpCode, OpDef};
-use fuseline::{Counters, EngineConfig, ShapeClasses, Stream};
+use fuseline::{Counters, EngineConfig, ShapeClasses};
 use fuseline_testgen::{Aim, Entropy as _, ProgramOptions, Seeded, sample_sizes};
 
 use crate::support;
-use crate::support::script::{Refused, STREAMS, describe, run, script};
+use crate::support::script::{Refused, describe, run, script, streams};
 use crate::support::{number, plugin_for};
 
 /// The sizes of a program. The first two get executables of their own. Of the others, all but one
 /// are padded to the same size.
 const SIZES: [u64; 5] = [5, 3, 6, 9, 4];
 
-/// Whether most samples of an op have a padding rule (`fusion/src/shape_class/rules.rs`). One op
-/// without a rule keeps its whole region from being padded. Of elementwise ops, which share a rule,
-/// a few are enough.
+/// Whether most samples of an op have a padding rule (`fusion/src/shape_class/rules.rs`). A region
+/// with a single op without a rule is not padded. Elementwise ops share a rule, so a few of them
+/// are enough.
 fn is_mostly_padded(def: &OpDef) -> bool {
     use OpCode::*;
     let elementwise = [Add, Subtract, Multiply, Maximum, Negate, Tanh, Compare, Select, Convert];
@@ -28,8 +29,7 @@ fn is_mostly_padded(def: &OpDef) -> bool {
 /// Runs programs in all sizes on an engine, three times, and returns what it did.
 fn check(config: EngineConfig, accepts: fn(&OpDef) -> bool, programs: u32) -> Option<Counters> {
     let engine = plugin_for("programs whose sizes vary", config)?;
-    let streams: Vec<Stream> =
-        std::iter::once(engine.stream().clone()).chain((1..STREAMS).map(|_| engine.new_stream())).collect();
+    let streams = streams(&engine);
     let mut entropy = Seeded::new(number("FUSELINE_SEED").unwrap_or(17));
     for program in 0..programs * number("FUSELINE_PROGRAMS").unwrap_or(1) {
         let options = ProgramOptions { accepts, ..ProgramOptions::new(Aim::Portable) };

@@ -8,11 +8,16 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 
 use fuseline::fusion::program::{ProgramId, ProgramValue};
-use fuseline::{Attrs, Error, Literal, Mode, Stage, Stream, Tensor, with_mode};
+use fuseline::{Attrs, Engine, Error, Literal, Mode, Stage, Stream, Tensor, with_mode};
 use fuseline_testgen::{Entropy, Sampled};
 
 /// The number of streams that a program records on.
 pub(crate) const STREAMS: usize = 3;
+
+/// The streams of an engine that a program records on, the default one first.
+pub(crate) fn streams(engine: &Engine) -> Vec<Stream> {
+    std::iter::once(engine.stream().clone()).chain((1..STREAMS).map(|_| engine.new_stream())).collect()
+}
 
 /// How a program's value gets to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

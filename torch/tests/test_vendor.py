@@ -377,11 +377,14 @@ class Tool(Case):
         use = "import sys, _fuseline_command; sys.argv[1:] = ['ops', 'atan2']; _fuseline_command.main()"
         self.assertIn("atan2", self.program(use))
         # PyTorch is not imported for it.
-        self.program("import sys, _fuseline_command; assert _fuseline_command.tool_path() and 'torch' not in sys.modules")
+        self.program("""
+            import sys, _fuseline_command
+            assert _fuseline_command.tool_path() and "torch" not in sys.modules
+        """)
 
     def test_a_plugin_without_a_certificate_is_qualified_in_the_background(self):
         plugin = {**os.environ, **default_plugin()}.get("FUSELINE_PJRT_PLUGIN")
-        # The loader ignores what follows, and the digest is that of no certificate.
+        # The loader ignores the additional byte, and no certificate has the digest of this file.
         other = self.folder / "other.so"
         other.write_bytes(pathlib.Path(plugin).read_bytes() + b"0")
         program = """
@@ -392,8 +395,13 @@ class Tool(Case):
                 time.sleep(0.05)
             print(told)
         """
-        variables = {"FUSELINE_PJRT_PLUGIN": str(other), "FUSELINE_CACHE": "on", "FUSELINE_TORCH_VENDOR": "fuseline",
-                     "FUSELINE_CACHE_DIR": str(self.folder / "cache"), "FUSELINE_CACHE_KEY_FILE": str(self.folder / "state" / "key")}
+        variables = {
+            "FUSELINE_PJRT_PLUGIN": str(other),
+            "FUSELINE_TORCH_VENDOR": "fuseline",
+            "FUSELINE_CACHE": "on",
+            "FUSELINE_CACHE_DIR": str(self.folder / "cache"),
+            "FUSELINE_CACHE_KEY_FILE": str(self.folder / "state" / "key"),
+        }
         child = subprocess.Popen([sys.executable, "-c", textwrap.dedent(program)], env={**os.environ, **variables},
                                  stdout=subprocess.PIPE, text=True, start_new_session=True)
         try:

@@ -28,6 +28,8 @@ else:
 # Unless this is set before they are loaded, XLA's plugins log every client on standard error.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
 
+from _fuseline_command import tool_path as _tool_path  # noqa: E402
+
 from . import _device_checks, _ending, _exchange, _random, _sites, _vendor  # noqa: E402
 from ._library import check as _check, message as _message, shim as _shim, text as _text, warn as _warn  # noqa: E402
 from ._custom import custom_op  # noqa: E402, F401
@@ -330,8 +332,8 @@ def _register():
     plugin = None if is_chosen else plugin_path()
     if plugin is not None:
         _shim.flt_set_plugin(*_text(plugin))
-    tool = pathlib.Path(__file__).parent / "bin" / "fuseline"
-    if tool.is_file():
+    tool = _tool_path()
+    if tool is not None:
         configure(qualifier=tool)
     if vendor is not None:
         configure(client_options=vendor.client_options, **vendor.options)

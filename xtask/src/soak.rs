@@ -82,7 +82,7 @@ const SOAKS: &[Soak] = &[
     },
     Soak {
         name: "varying-sizes",
-        what: "3,200 runs of programs in eight sizes each, padded, interpreted and compiled",
+        what: "700 random programs in five sizes each on four engines, padded, interpreted and compiled",
         package: "fuseline",
         binary: "ops",
         test: "varying_sizes::soak_programs_whose_sizes_vary",

@@ -169,12 +169,12 @@ impl PaddedRegions {
 
     /// Decides how a missed region runs.
     pub(crate) fn miss(&self, info: &RegionInfo, environment: &EnvFingerprint) -> SizePlan {
-        let (canon, ops) = (&info.canon, family_of(&info.canon));
+        let (canon, hash) = (&info.canon, family_of(&info.canon));
         let mut known = self.known.lock();
-        let Some(family) = known.families.get_mut(&ops) else {
+        let Some(family) = known.families.get_mut(&hash) else {
             let family =
                 OpSequence { latest: canon.clone(), class: None, tries: 0, regions: 1, is_refused: false };
-            known.families.insert(ops, family);
+            known.families.insert(hash, family);
             return SizePlan::None;
         };
         family.regions = family.regions.saturating_add(1);

@@ -89,28 +89,28 @@ fn one(host: &Host, python: &Path, version: &Version, runs: &[(&[&str], &[Variab
     run_jobs(host, &environment, &jobs)
 }
 
-/// Test modules, each with the variables of its process.
+/// A test module, and the variables of its process.
 type Job<'a> = (String, &'a [Variable]);
 
-/// Modules that take longest, the longest first. They start first, so that no core is idle at the
-/// end.
+/// The modules that take longest, in order. They start first, so that no core is idle at the end.
 const LONGEST: &[&str] =
     &["test_opinfo", "test_vendor", "test_protocol", "test_edges", "test_replicas", "test_models"];
 
-/// A process for each module.
+/// The jobs of these runs, the longest first.
 fn jobs<'a>(host: &Host, runs: &[(&[&str], &'a [Variable])]) -> Result<Vec<Job<'a>>, String> {
     let folder = host.root.join("torch/tests");
-    let mut every: Vec<String> = Vec::new();
+    let mut all_modules: Vec<String> = Vec::new();
     for entry in std::fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))? {
         let name = entry.map_err(|error| error.to_string())?.file_name();
         let name = name.to_string_lossy();
-        every.extend(name.strip_suffix(".py").filter(|name| name.starts_with("test_")).map(str::to_owned));
+        all_modules
+            .extend(name.strip_suffix(".py").filter(|name| name.starts_with("test_")).map(str::to_owned));
     }
-    every.sort();
+    all_modules.sort();
     let mut jobs = Vec::new();
     for &(modules, variables) in runs {
         let named: Vec<String> = modules.iter().map(|&module| module.to_owned()).collect();
-        let modules = if named.is_empty() { &every } else { &named };
+        let modules = if named.is_empty() { &all_modules } else { &named };
         jobs.extend(modules.iter().map(|module| (module.clone(), variables)));
     }
     jobs.sort_by_key(|(module, _)| LONGEST.iter().position(|long| long == module).unwrap_or(LONGEST.len()));
@@ -125,10 +125,10 @@ fn run_jobs(host: &Host, environment: &Path, jobs: &[Job<'_>]) -> Tally {
         let mut tally = Tally::default();
         while let Some((module, variables)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
             let start = Instant::now();
-            let (of_module, text) = tally_of(module, run_module(host, environment, module, variables));
+            let (module_tally, text) = tally_of(module, run_module(host, environment, module, variables));
             // At once, because the other thread prints too.
-            println!("{text}torch {module}: {} in {:.0?}", of_module.counts(), start.elapsed());
-            tally.add(&of_module);
+            println!("{text}torch {module}: {} in {:.0?}", module_tally.counts(), start.elapsed());
+            tally.add(&module_tally);
         }
         tally
     };
@@ -136,7 +136,7 @@ fn run_jobs(host: &Host, environment: &Path, jobs: &[Job<'_>]) -> Tally {
         let other = scope.spawn(work);
         let mut tally = work();
         match other.join() {
-            Ok(of_other) => tally.add(&of_other),
+            Ok(other_tally) => tally.add(&other_tally),
             Err(_) => tally.fail("torch/tests", "the thread that runs modules panicked"),
         }
         tally
@@ -192,7 +192,7 @@ fn run_module(
     command.envs(variables.iter().copied()).stderr(Stdio::inherit()).output()
 }
 
-/// Counts the outcomes of a module's tests. Returns them as text too.
+/// Counts the outcomes of a module's tests, and returns them as text too.
 fn tally_of(module: &str, output: std::io::Result<Output>) -> (Tally, String) {
     let output = match output {
         Ok(output) => output,
