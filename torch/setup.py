@@ -11,6 +11,7 @@ import os
 import pathlib
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -116,19 +117,19 @@ class Build(build_ext):
         engine, tool = cargo()
         shutil.copy2(engine, package)
         copy_tool(tool, package / "bin")
-        compiler = os.environ.get("CXX", "c++")
+        compiler = shlex.split(os.environ.get("CXX", "c++"))
         sources = sorted((HERE / "csrc").glob("*.cpp"))
         objects = [build / f"{source.stem}.o" for source in sources]
         # Two at once: compiling a file takes up to 700 MB.
         (build / "structured.h").write_text(structured_header(torch))
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
-            line = [compiler, *FLAGS, f"-I{torch / 'include'}", f"-I{build}"]
+            line = [*compiler, *FLAGS, f"-I{torch / 'include'}", f"-I{build}"]
             jobs = [pool.submit(run, *line, "-c", source, "-o", out) for source, out in zip(sources, objects)]
             for job in jobs:
                 job.result()
         # PyTorch's libraries are loaded before this one.
         libraries = [f"-L{torch / 'lib'}", "-ltorch_cpu", "-lc10", f"-L{package}", "-lfuseline_torch"]
-        run(compiler, "-shared", "-o", package / "libfuseline_torch_shim.so", *objects, *libraries, "-Wl,-z,defs", "-Wl,-rpath,$ORIGIN")
+        run(*compiler, "-shared", "-o", package / "libfuseline_torch_shim.so", *objects, *libraries, "-Wl,-z,defs", "-Wl,-rpath,$ORIGIN")
         (package / "built_for.py").write_text(f'"""The PyTorch that the shim was built for."""\n\nTORCH = "{torch_version(torch)}"\n')
 
 

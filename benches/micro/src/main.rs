@@ -9,6 +9,7 @@
 
 mod counts;
 mod figures;
+mod round_trip;
 mod sample;
 mod sampling;
 mod table;

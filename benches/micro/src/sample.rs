@@ -9,12 +9,15 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::figures::{Figures, Time};
 use crate::sampling::{FEWEST, LONG, sample};
-use crate::wait;
+use crate::{round_trip, wait};
 
 /// Times everything.
 pub(crate) fn everything(figures: &mut Figures) -> anyhow::Result<()> {
-    let steps =
-        Class::ALL.len() * op::Stage::ALL.len() + SIZES.len() + wait::THREADS.len() * 2 + wait::READS.len();
+    let steps = Class::ALL.len() * op::Stage::ALL.len()
+        + SIZES.len()
+        + wait::THREADS.len() * 2
+        + wait::READS.len()
+        + round_trip::NAMES.len();
     let bar = ProgressBar::new(steps as u64);
     bar.set_style(ProgressStyle::with_template("{bar:24} {pos}/{len} {elapsed} {msg}")?);
     for class in Class::ALL {
@@ -38,6 +41,9 @@ pub(crate) fn everything(figures: &mut Figures) -> anyhow::Result<()> {
     }
     wait::threads(figures, &bar);
     wait::reads(&engine, figures, &bar)?;
+    if engine.pjrt_device().is_some() {
+        round_trip::round_trips(figures, &bar)?;
+    }
     bar.finish_and_clear();
     Ok(())
 }

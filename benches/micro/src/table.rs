@@ -8,6 +8,7 @@ use fuseline_micro::region::{self, SIZES};
 use serde::Serialize;
 
 use crate::figures::{Baseline, Counts, Figure, Figures};
+use crate::round_trip::{self, RUNNERS};
 use crate::wait::{READS, STREAMS, THREADS};
 
 /// The relative difference above which a count has changed: runs differ by about one in a thousand.
@@ -114,7 +115,18 @@ pub(crate) fn tables(figures: &Figures) -> Vec<Table> {
         columns: columns("of", &mut std::iter::once("time".to_owned())),
         rows: READS.iter().map(read).collect(),
     };
-    vec![ops, regions, threads, reads]
+    let round_trips = Table {
+        title: format!("A region and the read of its result, by the engine and by PJRT alone{on}"),
+        columns: columns("region", &mut RUNNERS.iter().map(|&runner| runner.to_owned())),
+        rows: round_trip::NAMES
+            .iter()
+            .map(|name| {
+                let cell = |runner: &str| figure(format!("round trip/{runner}/{name}"));
+                ((*name).to_owned(), RUNNERS.map(cell).to_vec())
+            })
+            .collect(),
+    };
+    vec![ops, regions, threads, reads, round_trips]
 }
 
 /// All tables for the terminal: times, then instructions, as far as they exist.

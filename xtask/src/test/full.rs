@@ -31,7 +31,7 @@ enum Suite {
     /// The same on the plugin of a package of the matrix.
     OpsOn(&'static str),
     /// Test modules of PyTorch's device, with variables.
-    Torch(&'static [&'static str], &'static [torch::Variable]),
+    Torch(torch::Build, &'static [&'static str], &'static [torch::Variable]),
 }
 
 const CONFORMANCE: &str = "conformance::full_every_case_alone_in_every_mode";
@@ -48,12 +48,21 @@ const RUNS: &[Run] = &[
     Run { name: "pairs::full_combined_elements", suite: Suite::Ops, parts: 2 },
     Run { name: "pairs::full_converted_elements", suite: Suite::Ops, parts: 2 },
     Run { name: "pairs::full_other_ops", suite: Suite::Ops, parts: 2 },
-    Run { name: "torch::compiled", suite: Suite::Torch(&[], &[torch::COMPILED]), parts: 1 },
     Run {
-        name: "torch::all_samples",
-        suite: Suite::Torch(&["test_opinfo", "test_generic"], &[("FUSELINE_TORCH_ALL", "1")]),
+        name: "torch::compiled",
+        suite: Suite::Torch(torch::Build::Plain, &[], &[torch::COMPILED]),
         parts: 1,
     },
+    Run {
+        name: "torch::all_samples",
+        suite: Suite::Torch(
+            torch::Build::Plain,
+            &["test_opinfo", "test_generic"],
+            &[("FUSELINE_TORCH_ALL", "1")],
+        ),
+        parts: 1,
+    },
+    Run { name: "torch::sanitized", suite: Suite::Torch(torch::Build::Sanitized, &[], &[]), parts: 1 },
 ];
 
 /// The record file, relative to the workspace.
@@ -145,8 +154,8 @@ pub(crate) fn run(host: &Host, arguments: &[OsString]) -> anyhow::Result<ExitCod
 }
 
 fn test(host: &Host, part: Part) -> Ended {
-    if let Suite::Torch(modules, variables) = &part.run.suite {
-        let tally = torch::run_modules(host, &[(modules, variables)]);
+    if let Suite::Torch(build, modules, variables) = &part.run.suite {
+        let tally = torch::run_modules(host, *build, &[(modules, variables)]);
         return match tally.failed.first() {
             Some(note) => Ended::Failed(format!("{}: {}: {}", tally.counts(), note.name, note.why)),
             None if tally.passed == 0 => Ended::Skipped(tally.counts()),

@@ -48,28 +48,49 @@ pub(crate) const COMPILED: Variable = ("FUSELINE_TORCH_INTERPRET_COLD", "0");
 const COMPILED_MODULES: &[&str] =
     &["test_device", "test_module", "test_optimizers", "test_programs", "test_refusals"];
 
+/// How the shim is built and its tests are run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Build {
+    Plain,
+    /// With the address sanitizer.
+    ///
+    /// Only the shim is instrumented. The sanitizer's runtime is loaded before Python, so that it
+    /// serves every allocation of the process, and checks what it frees. It does not look for
+    /// leaks: Python and XLA keep memory until the end of the process.
+    Sanitized,
+}
+
+/// The C++ compiler of [`Build::Sanitized`].
+const SANITIZED_COMPILER: &str = "c++ -fsanitize=address -fno-omit-frame-pointer -g1";
+
 /// Builds, installs and tests the wheel.
 pub(crate) fn run(host: &Host) -> Tally {
-    run_modules(host, &[(&[], &[]), (COMPILED_MODULES, &[COMPILED])])
+    run_modules(host, Build::Plain, &[(&[], &[]), (COMPILED_MODULES, &[COMPILED])])
 }
 
 /// Builds and installs the wheel, and runs test modules (all if none is named), each time with
 /// these variables.
-pub(crate) fn run_modules(host: &Host, runs: &[(&[&str], &[Variable])]) -> Tally {
+pub(crate) fn run_modules(host: &Host, build: Build, runs: &[(&[&str], &[Variable])]) -> Tally {
     if host.which("c++").is_none() {
         return Tally::skipped("torch", "no C++ compiler (`c++`) to build the shim with");
     }
     let Some(python) = host.which("python3") else {
         return Tally::skipped("torch", "no python3");
     };
-    let mut tally = one(host, &python, &NEWEST, runs);
+    let mut tally = one(host, &python, &NEWEST, build, runs);
     if std::env::var_os(OLDER_VARIABLE).is_some() {
-        tally.add(&one(host, &python, &OLDER, &[(OLDER_MODULES, &[])]));
+        tally.add(&one(host, &python, &OLDER, build, &[(OLDER_MODULES, &[])]));
     }
     tally
 }
 
-fn one(host: &Host, python: &Path, version: &Version, runs: &[(&[&str], &[Variable])]) -> Tally {
+fn one(
+    host: &Host,
+    python: &Path,
+    version: &Version,
+    build: Build,
+    runs: &[(&[&str], &[Variable])],
+) -> Tally {
     let environment = host.target_dir().join(version.folder);
     if let Err(why) = provide(host, python, &environment, version.requirements) {
         // Only a missing prerequisite is a reason to skip; `prerequisites` checks it.
@@ -79,14 +100,37 @@ fn one(host: &Host, python: &Path, version: &Version, runs: &[(&[&str], &[Variab
             Tally::failed("torch", why)
         };
     }
-    if let Err(why) = install(host, python, &environment) {
+    if let Err(why) = install(host, python, &environment, build) {
         return Tally::failed("pip install ./torch", why);
     }
+    let preloaded = match build {
+        Build::Plain => Ok(Vec::new()),
+        Build::Sanitized => sanitizer_variables(host),
+    };
+    let preloaded = match preloaded {
+        Ok(variables) => variables,
+        Err(why) => return Tally::failed("torch", why),
+    };
     let jobs = match jobs(host, runs) {
         Ok(jobs) => jobs,
         Err(why) => return Tally::failed("torch/tests", why),
     };
-    run_jobs(host, &environment, &jobs)
+    run_jobs(host, &environment, &preloaded, &jobs)
+}
+
+/// The variables that load the sanitizer's runtime before Python.
+fn sanitizer_variables(host: &Host) -> Result<Vec<(&'static str, String)>, String> {
+    let output = host
+        .command("c++")
+        .arg("-print-file-name=libasan.so")
+        .output()
+        .map_err(|error| format!("c++: {error}"))?;
+    let library = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    // The compiler prints the bare name of a file that it does not find.
+    if !Path::new(&library).is_absolute() {
+        return Err("the C++ compiler has no libasan.so".into());
+    }
+    Ok(vec![("LD_PRELOAD", library), ("ASAN_OPTIONS", "detect_leaks=0:abort_on_error=1".into())])
 }
 
 /// A test module, and the variables of its process.
@@ -119,13 +163,20 @@ fn jobs<'a>(host: &Host, runs: &[(&[&str], &'a [Variable])]) -> Result<Vec<Job<'
 
 /// Runs two jobs at once. Each has one busy thread most of the time, and the memory of a CI machine
 /// is for two.
-fn run_jobs(host: &Host, environment: &Path, jobs: &[Job<'_>]) -> Tally {
+fn run_jobs(
+    host: &Host,
+    environment: &Path,
+    preloaded: &[(&'static str, String)],
+    jobs: &[Job<'_>],
+) -> Tally {
     let next = AtomicUsize::new(0);
     let work = || {
         let mut tally = Tally::default();
         while let Some((module, variables)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
             let start = Instant::now();
-            let (module_tally, text) = tally_of(module, run_module(host, environment, module, variables));
+            let mut command = module_command(host, environment, module, variables);
+            command.envs(preloaded.iter().map(|(name, value)| (name, value)));
+            let (module_tally, text) = tally_of(module, command.output());
             // At once, because the other thread prints too.
             println!("{text}torch {module}: {} in {:.0?}", module_tally.counts(), start.elapsed());
             tally.add(&module_tally);
@@ -173,23 +224,22 @@ fn provide(host: &Host, python: &Path, environment: &Path, requirements: &str) -
 }
 
 /// Builds and installs the wheel.
-fn install(host: &Host, python: &Path, environment: &Path) -> Result<(), String> {
+fn install(host: &Host, python: &Path, environment: &Path, build: Build) -> Result<(), String> {
     let mut command = pip(host, python, environment);
     command.args(["--no-deps", "--no-build-isolation", "--force-reinstall"]).arg(host.root.join("torch"));
+    if build == Build::Sanitized {
+        command.env("CXX", SANITIZED_COMPILER);
+    }
     succeed(command.env("FUSELINE_TORCH_PROFILE", "dev"))
 }
 
-fn run_module(
-    host: &Host,
-    environment: &Path,
-    module: &str,
-    variables: &[Variable],
-) -> std::io::Result<Output> {
+fn module_command(host: &Host, environment: &Path, module: &str, variables: &[Variable]) -> Command {
     let mut command = host.command(interpreter(environment));
     command.arg(host.root.join("torch/tests/run.py")).arg(module).env("FUSELINE_SETUP_DIR", host.setup_dir());
     // Not the user's cache; and XLA's own log lines must not mix with the tests' output.
     command.env("FUSELINE_CACHE", "off").env("GLOG_minloglevel", "2");
-    command.envs(variables.iter().copied()).stderr(Stdio::inherit()).output()
+    command.envs(variables.iter().copied()).stderr(Stdio::inherit());
+    command
 }
 
 /// Counts the outcomes of a module's tests, and returns them as text too.
