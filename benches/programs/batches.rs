@@ -35,7 +35,7 @@ pub(super) fn make(engine: &Engine, params: &Params) -> Result<Box<dyn Program>>
 impl Program for Batches {
     fn step(&mut self) -> Result<()> {
         let (images, labels) = &self.batches[self.step / STEPS % self.batches.len()];
-        self.loss = self.net.train(images, labels)?;
+        self.loss = self.net.train(images, labels)?.item()?;
         self.step += 1;
         Ok(())
     }

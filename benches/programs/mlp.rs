@@ -32,7 +32,7 @@ impl Net {
     }
 
     /// One step on a batch; returns the loss.
-    pub(super) fn train(&mut self, images: &Tensor, labels: &Tensor) -> Result<f32> {
+    pub(super) fn train(&mut self, images: &Tensor, labels: &Tensor) -> Result<Tensor> {
         let tape = Tape::new();
         let leaves: Vec<Var<'_>> = self.parameters.iter().map(|(value, _)| tape.leaf(value)).collect();
         let mut x = tape.constant(images);
@@ -49,7 +49,7 @@ impl Net {
             *speed = ((&*speed * MOMENTUM)? + gradient)?;
             *value = (&*value - (&*speed * RATE)?)?;
         }
-        loss.value().item()
+        Ok(loss.value().clone())
     }
 
     /// The weights of the last layer.
@@ -79,7 +79,7 @@ pub(super) fn make(engine: &Engine, params: &Params) -> Result<Box<dyn Program>>
 
 impl Program for Mlp {
     fn step(&mut self) -> Result<()> {
-        self.loss = self.net.train(&self.images, &self.labels)?;
+        self.loss = self.net.train(&self.images, &self.labels)?.item()?;
         Ok(())
     }
 

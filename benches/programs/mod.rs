@@ -24,6 +24,7 @@ mod stencil;
 #[path = "../../examples/common/tape.rs"]
 #[allow(dead_code, reason = "shared with the examples, which use all of it")]
 mod tape;
+mod training;
 
 use std::collections::BTreeMap;
 
@@ -86,6 +87,7 @@ const PROGRAMS: &[(&str, Make)] = &[
     ("gpt2", gpt2::make),
     ("resnet", resnet::make),
     ("lstm", lstm::make),
+    ("training", training::make),
 ];
 
 /// A program with sizes, and how it is compared.

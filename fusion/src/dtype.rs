@@ -467,6 +467,13 @@ pub trait Element: sealed::Sealed + Copy + Send + Sync + fmt::Debug + PartialEq 
     /// # Panics
     /// When `bytes` has another length.
     fn read_le(bytes: &[u8]) -> Self;
+
+    /// Reads as many elements as `bytes` has, little-endian, one after the other.
+    #[must_use]
+    fn read_all_le(bytes: &[u8]) -> Vec<Self> {
+        // This size is a constant, so that the loop is a copy of memory. `DType::size` is not.
+        bytes.chunks_exact(size_of::<Self>()).map(Self::read_le).collect()
+    }
 }
 
 macro_rules! element {
@@ -478,6 +485,7 @@ macro_rules! element {
             fn write_le(self, out: &mut Vec<u8>) {
                 out.extend_from_slice(&self.to_le_bytes());
             }
+            #[inline]
             fn read_le(bytes: &[u8]) -> Self {
                 let mut raw = [0; size_of::<$ty>()];
                 raw.copy_from_slice(bytes);
@@ -502,6 +510,7 @@ macro_rules! complex_element {
                 self.re.write_le(out);
                 self.im.write_le(out);
             }
+            #[inline]
             fn read_le(bytes: &[u8]) -> Self {
                 let (re, im) = bytes.split_at(size_of::<$part>());
                 Complex::new(<$part>::read_le(re), <$part>::read_le(im))
@@ -522,6 +531,7 @@ impl Element for bool {
     fn write_le(self, out: &mut Vec<u8>) {
         out.push(u8::from(self));
     }
+    #[inline]
     fn read_le(bytes: &[u8]) -> Self {
         assert_eq!(bytes.len(), 1, "a bool is one byte");
         bytes[0] != 0

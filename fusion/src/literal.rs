@@ -201,7 +201,7 @@ pub(crate) fn decoded<T: Element>(ty: &TensorType, bytes: &[u8]) -> Result<Vec<T
     if T::DTYPE != ty.dtype() {
         return Err(LiteralError::DType { stored: ty.dtype(), asked: T::DTYPE });
     }
-    Ok(bytes.chunks_exact(T::DTYPE.size()).map(T::read_le).collect())
+    Ok(T::read_all_le(bytes))
 }
 
 impl Literal {

@@ -22,6 +22,7 @@ use super::kv::{KeyValueStore, Store};
 use super::plugin::Plugin;
 use super::plugin_scope::PluginScope;
 use super::shutdown::ShutdownTimeout;
+use super::spin::WaitHistory;
 use super::value::Value;
 
 /// Options for [`Plugin::client`]. Names and types are defined by the plugin.
@@ -84,6 +85,7 @@ struct Inner {
     process_index: i64,
     devices: Box<[DeviceEntry]>,
     memories: Box<[MemoryEntry]>,
+    waits: WaitHistory,
 }
 
 // SAFETY: holds because the raw pointers inside are the client's own objects, which may be used
@@ -188,13 +190,19 @@ impl Client {
         let process_index = optional(describe.process_index())?.unwrap_or_default();
         let memories = optional(describe.memories())?.unwrap_or_default();
         let devices = describe.devices(&memories)?;
-        let inner = Inner { raw, platform_name, platform_version, process_index, devices, memories };
+        let waits = WaitHistory::default();
+        let inner = Inner { raw, platform_name, platform_version, process_index, devices, memories, waits };
         Ok(Client(Arc::new(inner)))
     }
 
     #[inline]
     pub(super) fn api(&self) -> &'static Api {
         self.0.raw.plugin.api()
+    }
+
+    /// How long the waits for its executions take.
+    pub(super) fn waits(&self) -> &WaitHistory {
+        &self.0.waits
     }
 
     pub(super) fn raw(&self) -> *mut PJRT_Client {

@@ -92,9 +92,12 @@ impl Event {
     /// The error of the work, with the plugin's message.
     pub fn wait(&self) -> Result<(), Error> {
         before("waits for the plugin");
-        // `PJRT_Event_Await` also returns for finished events, so calling `is_ready` first would
-        // only cost a call. SAFETY: holds because `self` keeps the event alive (EVENT-1).
-        unsafe { call!(self.client.api(), PJRT_Event_Await_Args { event: self.raw.as_ptr() }) }.map(drop)
+        let block = || {
+            // SAFETY: holds because `self` keeps the event alive (EVENT-1).
+            unsafe { call!(self.client.api(), PJRT_Event_Await_Args { event: self.raw.as_ptr() }) }.map(drop)
+        };
+        // If the plugin cannot tell whether the event is ready, only blocking helps.
+        self.client.waits().wait(|| self.is_ready().unwrap_or(true), block)
     }
 
     /// Calls `callback` with the outcome once the work has finished.

@@ -74,6 +74,7 @@ mod plugin;
 mod plugin_scope;
 mod read;
 mod shutdown;
+mod spin;
 mod topology;
 mod types;
 mod value;

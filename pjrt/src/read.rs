@@ -7,6 +7,7 @@
 //!
 //! - COPY-1: the host memory of a copy is freed only when the copy is known to be done, or never.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use fuseline_fusion::{DType, DTypeClass, DTypeSet, TensorType};
@@ -103,10 +104,27 @@ impl Buffer {
     /// # Errors
     /// As [`Buffer::to_host`].
     pub fn to_host_in(&self, storage: Vec<u8>) -> Result<Vec<u8>, Error> {
-        match in_place(self, storage)? {
-            Ok(bytes) => Ok(bytes),
-            Err(storage) => HostCopy::start(self, storage)?.wait(),
+        match HostView::of(self)? {
+            Some(view) => view.copy(storage),
+            None => HostCopy::start(self, storage)?.wait(),
         }
+    }
+
+    /// Waits for the data and calls `read` with it: dense, row-major, little-endian. The data is
+    /// borrowed if the buffer is in host memory in this form, and a copy otherwise.
+    ///
+    /// # Errors
+    /// As [`Buffer::to_host`].
+    pub fn read<R>(&self, read: impl FnOnce(Cow<'_, [u8]>) -> R) -> Result<R, Error> {
+        let view = HostView::of(self)?;
+        if let Some(bytes) = view.as_ref().and_then(HostView::bytes) {
+            return Ok(read(Cow::Borrowed(bytes)));
+        }
+        let bytes = match view {
+            Some(view) => view.copy(Vec::new())?,
+            None => HostCopy::start(self, Vec::new())?.wait()?,
+        };
+        Ok(read(Cow::Owned(bytes)))
     }
 }
 
@@ -205,27 +223,54 @@ impl fmt::Debug for HostCopy {
     }
 }
 
-/// Reads a buffer in host memory without a copy by the plugin. Returns `storage` if it is
-/// elsewhere, or the plugin does not share its memory. Blocks until the data is ready.
-fn in_place(buffer: &Buffer, storage: Vec<u8>) -> Result<Result<Vec<u8>, Vec<u8>>, Error> {
-    if optional(buffer.is_on_cpu())? != Some(true) {
-        return Ok(Err(storage));
+/// The memory of a buffer whose data is complete and in host memory.
+struct HostView<'a> {
+    /// Keeps the memory.
+    reference: ExternalReference<&'a Buffer>,
+    ty: &'a TensorType,
+    order: Option<Box<Order>>,
+}
+
+impl<'a> HostView<'a> {
+    /// Waits for the data. `None` if it is not in host memory, or the plugin does not share it.
+    fn of(buffer: &'a Buffer) -> Result<Option<HostView<'a>>, Error> {
+        if optional(buffer.is_on_cpu())? != Some(true) {
+            return Ok(None);
+        }
+        buffer.ready_event()?.wait()?;
+        let Some(reference) = optional(ExternalReference::new(buffer))? else { return Ok(None) };
+        let ty = buffer.ty();
+        if reference.pointer().is_null() || optional(buffer.on_device_size())? != Some(ty.bytes().0) {
+            return Ok(None);
+        }
+        Ok(Some(HostView { reference, ty, order: Order::of(buffer)? }))
     }
-    buffer.ready_event()?.wait()?;
-    let Some(reference) = optional(ExternalReference::new(buffer))? else { return Ok(Err(storage)) };
-    let ty = buffer.ty();
-    if reference.pointer().is_null() || optional(buffer.on_device_size())? != Some(ty.bytes().0) {
-        return Ok(Err(storage));
+
+    /// The bytes as they are stored.
+    fn stored(&self) -> &[u8] {
+        // SAFETY: holds because the buffer is in host memory, that many bytes long, complete (its
+        // event says so), and neither freed, moved nor written to while the reference is held.
+        unsafe { list(self.reference.pointer().cast::<u8>(), self.ty.bytes().0 as usize) }
     }
-    // SAFETY: holds because the buffer is in host memory, that many bytes long, complete (the event
-    // says so), and neither freed, moved nor written to while the reference is held.
-    let stored = unsafe { list(reference.pointer().cast::<u8>(), ty.bytes().0 as usize) };
-    if let Some(order) = Order::of(buffer)? {
-        return Ok(Ok(extended(ty.dtype(), order.to_row_major(stored)?)));
+
+    /// The bytes, if they have the form of host data.
+    fn bytes(&self) -> Option<&[u8]> {
+        let is_plain = self.order.is_none() && !DTypeSet::NARROW.contains(self.ty.dtype());
+        is_plain.then(|| self.stored())
     }
-    let mut bytes = allocate(ty, storage)?;
-    bytes.extend_from_slice(stored);
-    Ok(Ok(extended(ty.dtype(), bytes)))
+
+    /// A copy of the data in the form of host data, in the memory of `storage`.
+    fn copy(&self, storage: Vec<u8>) -> Result<Vec<u8>, Error> {
+        let bytes = match &self.order {
+            Some(order) => order.to_row_major(self.stored())?,
+            None => {
+                let mut bytes = allocate(self.ty, storage)?;
+                bytes.extend_from_slice(self.stored());
+                bytes
+            }
+        };
+        Ok(extended(self.ty.dtype(), bytes))
+    }
 }
 
 /// Reserves room in `storage` for a copy of a tensor; at least one byte, so that the pointer is

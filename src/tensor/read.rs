@@ -49,7 +49,7 @@ impl Tensor {
     #[track_caller]
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         self.expect_dtype::<T>()?;
-        Ok(self.to_literal()?.to_vec()?)
+        self.handle().elements_at(here())
     }
 
     /// The only element of a tensor that has one. Waits until it has been computed.

@@ -1,12 +1,13 @@
 //! The PJRT layer on the real plugin: uploads and downloads, programs, options, errors.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 
 use fuseline::pjrt::{
-    AlignedBytes, Client, Code, CompileOptions, ExecuteOptions, ExternalReference, HostData, HostSemantics,
-    Value, ZERO_COPY_ALIGN, bytes_of, counters,
+    AlignedBytes, Buffer, Client, Code, CompileOptions, ExecuteOptions, ExternalReference, HostData,
+    HostSemantics, Value, ZERO_COPY_ALIGN, bytes_of, counters,
 };
 use fuseline_fusion::{DType, DTypeClass, DTypeSet, Element, TensorType};
 use half::{bf16, f16};
@@ -88,6 +89,8 @@ fn there_and_back<T: Element>(client: &Client) {
         let start = storage.as_ptr();
         let bytes = buffer.to_host_in(storage).expect("read");
         assert_eq!((bytes.as_slice(), bytes.as_ptr()), (bytes_of(&data), start), "{ty}, reusing memory");
+        let read = buffer.read(|bytes| T::read_all_le(&bytes));
+        assert_eq!(bytes_of(&read.expect("read")), bytes_of(&data), "{ty}, in the plugin's memory");
         let (send, receive) = mpsc::channel();
         buffer.to_host_async().expect("start").on_ready(move |bytes| drop(send.send(bytes)));
         let bytes = receive.recv_timeout(Duration::from_secs(10)).expect("called").expect("read");
@@ -150,7 +153,21 @@ fn every_dtype_goes_through_a_program() {
         let wanted: Vec<u8> =
             [0, 3, 1, 4, 2, 5].iter().flat_map(|i| data[i * size..(i + 1) * size].to_vec()).collect();
         assert_eq!(output.to_host().expect("read"), wanted, "{dtype}");
+        assert_eq!(output.read(|bytes| bytes.into_owned()).expect("read"), wanted, "{dtype}");
     }
+}
+
+/// What the plugin keeps in the form of host data is read without a copy.
+#[test]
+fn host_memory_is_lent_to_a_reader() {
+    let Some(client) = client(1) else { return };
+    let is_borrowed = |buffer: &Buffer| buffer.read(|bytes| matches!(bytes, Cow::Borrowed(_)));
+    let plain = upload(&client, &[2, 3], &[0.5f32; 6]);
+    assert!(is_borrowed(&plain).expect("read"));
+    let narrow = TensorType::of(DType::I4, &[2]).expect("small");
+    let narrow = client.buffer_from_host(&narrow, &[1, 0xff], &client.devices()[0]).expect("a buffer");
+    assert!(!is_borrowed(&narrow).expect("read"), "its upper bits are undefined");
+    assert_eq!(narrow.read(|bytes| bytes.into_owned()).expect("read"), [1, 0xff]);
 }
 
 /// The plugin writes the bits of a single short element, and leaves the higher bits of the byte
@@ -175,6 +192,7 @@ fn a_single_short_element_is_read_alone() {
             let buffer = client.buffer_from_host(&one, &[1], &client.devices()[0]).expect("a buffer");
             let output = &executable.execute(&[&buffer], &PLAIN).expect("runs").outputs[0];
             assert_eq!(output.to_host().expect("read"), [wanted], "{dtype}");
+            assert_eq!(output.read(|bytes| bytes.into_owned()).expect("read"), [wanted], "{dtype}");
             assert_eq!(output.to_host_async().expect("start").wait().expect("read"), [wanted], "{dtype}");
         }
     }
@@ -382,7 +400,7 @@ fn arguments_that_do_not_fit_are_refused_before_the_plugin_sees_them() {
     let (Some(client), Some(other)) = (client(1), client(1)) else { return };
     let executable = add(&client, 16);
     let good = upload(&client, &[16], &[1.0f32; 16]);
-    let refused = |arguments: &[&fuseline::pjrt::Buffer], options: &ExecuteOptions<'_>, words: &str| {
+    let refused = |arguments: &[&Buffer], options: &ExecuteOptions<'_>, words: &str| {
         let error = executable.execute(arguments, options).expect_err(words);
         assert!(!error.is_from_plugin(), "the plugin was asked: {error}");
         assert_eq!((error.code(), error.message()), (Code::InvalidArgument, words));

@@ -29,8 +29,7 @@ const CASES: [Case; 5] = [
 ];
 
 /// The names of the cases.
-pub(crate) const NAMES: [&str; CASES.len()] =
-    [CASES[0].0, CASES[1].0, CASES[2].0, CASES[3].0, CASES[4].0];
+pub(crate) const NAMES: [&str; CASES.len()] = [CASES[0].0, CASES[1].0, CASES[2].0, CASES[3].0, CASES[4].0];
 
 /// Who runs the region.
 pub(crate) const RUNNERS: [&str; 2] = ["engine", "PJRT"];
@@ -145,8 +144,12 @@ impl Bare {
             let bytes = Literal::of_f64(ty.dtype(), element).bytes().repeat(ty.elems().get());
             device.client().buffer_from_host(ty, &bytes, device)
         };
-        let args: Vec<Buffer> =
-            executable.parameters().unwrap_or_default().iter().map(argument).collect::<std::result::Result<_, _>>()?;
+        let args: Vec<Buffer> = executable
+            .parameters()
+            .unwrap_or_default()
+            .iter()
+            .map(argument)
+            .collect::<std::result::Result<_, _>>()?;
         let kept = (0..args.len() as i64).collect();
         Ok(Bare { executable, args, kept })
     }

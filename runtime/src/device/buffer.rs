@@ -4,6 +4,7 @@
 //! replicas, each has its own buffer of the same type. The value is ready when all of them are, and
 //! has failed when one has.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -169,6 +170,20 @@ impl Buffer {
                 each[replica].to_host().map_err(|error| self.not_copied(&error))
             }
             Data::Reference(each) => Ok(each[replica].bytes().to_vec()),
+        }
+    }
+
+    /// Waits for the data and calls `read` with that of the first replica, as [`Buffer::to_host`]
+    /// returns it. It is borrowed where the device shares its memory.
+    pub(super) fn read<R>(&self, read: impl FnOnce(Cow<'_, [u8]>) -> R) -> Result<R> {
+        match &self.data {
+            Data::Pjrt(each) => {
+                if each.len() > 1 {
+                    self.wait()?;
+                }
+                each[0].read(read).map_err(|error| self.not_copied(&error))
+            }
+            Data::Reference(each) => Ok(read(Cow::Borrowed(each[0].bytes()))),
         }
     }
 

@@ -29,6 +29,7 @@ mod reference;
 mod scalar_args;
 mod variants;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -311,6 +312,20 @@ pub(crate) enum Done {
 pub type Later = Arc<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;
 
 impl Done {
+    /// Waits until the device is done.
+    pub(crate) fn wait(self) {
+        match self {
+            // Readers of the results find out whether it failed.
+            Done::Plugin(each) => each.iter().for_each(|event| drop(event.wait())),
+            #[cfg(any(test, feature = "testing"))]
+            Done::Later(later) => {
+                let (send, receive) = fuseline_sync::oneshot::channel();
+                later(Box::new(move || send.send(())));
+                let _ = receive.recv(None);
+            }
+        }
+    }
+
     /// Calls `callback` when the device is done, on any thread.
     pub(crate) fn on_ready(self, callback: impl FnOnce() + Send + 'static) {
         match self {
@@ -649,6 +664,14 @@ impl Device {
         self.transfer_fault(FaultPoint::Download { bytes: buffer.ty().bytes().0 })?;
         let _inside = PluginScope::enter();
         buffer.to_host(replica)
+    }
+
+    /// Waits for data and calls `read` with that of the first replica: dense, row-major. It is
+    /// borrowed where the device shares its memory.
+    pub(crate) fn read<R>(&self, buffer: &Buffer, read: impl FnOnce(Cow<'_, [u8]>) -> R) -> Result<R> {
+        self.transfer_fault(FaultPoint::Download { bytes: buffer.ty().bytes().0 })?;
+        let _inside = PluginScope::enter();
+        buffer.read(read)
     }
 
     /// As [`Device::download`] of the first replica, without waiting. `callback` gets the data on

@@ -11,6 +11,8 @@ use fuseline_pjrt::PluginScope;
 use fuseline_sync::{Mutex, Rank};
 use smallvec::SmallVec;
 
+use super::completion::register_deferred;
+
 #[derive(Default)]
 struct InFlightState {
     regions: usize,
@@ -44,18 +46,26 @@ impl InFlight {
     /// notified when that may have changed. A region larger than the limit is admitted when nothing
     /// else is in flight.
     pub(crate) fn admits(&self, bytes: Bytes) -> bool {
-        let mut state = self.state.lock();
-        let fits = state.regions < self.max_regions && state.bytes.saturating_add(bytes) <= self.max_bytes;
-        if fits || state.regions == 0 {
+        if self.fits(&self.state.lock(), bytes) {
             return true;
         }
-        state.waiting = true;
-        false
+        // DEFER-1: the stream waits for one of the regions.
+        register_deferred();
+        let mut state = self.state.lock();
+        let fits = self.fits(&state, bytes);
+        state.waiting |= !fits;
+        fits
+    }
+
+    fn fits(&self, state: &InFlightState, bytes: Bytes) -> bool {
+        let fits = state.regions < self.max_regions && state.bytes.saturating_add(bytes) <= self.max_bytes;
+        fits || state.regions == 0
     }
 
     /// Whether nothing is in flight. If something is, the stream is notified when that may have
     /// changed.
     pub(crate) fn drained(&self) -> bool {
+        register_deferred();
         let mut state = self.state.lock();
         state.waiting = state.regions > 0;
         state.regions == 0
@@ -65,6 +75,7 @@ impl InFlight {
     /// regions unless the device reorders them. The call comes on any thread, at once if nothing is
     /// in flight. Returns the number of regions.
     pub(crate) fn on_done(&self, done: impl FnOnce() + Send + 'static) -> usize {
+        register_deferred();
         let mut state = self.state.lock();
         let regions = state.regions;
         if regions > 0 {

@@ -6,6 +6,7 @@
 
 pub(crate) mod activity;
 pub(crate) mod captures;
+pub(crate) mod completion;
 pub(crate) mod copy;
 pub(crate) mod custom_ops;
 pub(crate) mod deferred_free;

@@ -161,8 +161,11 @@ fn jobs<'a>(host: &Host, runs: &[(&[&str], &'a [Variable])]) -> Result<Vec<Job<'
     Ok(jobs)
 }
 
-/// Runs two jobs at once. Each has one busy thread most of the time, and the memory of a CI machine
-/// is for two.
+/// Number of jobs that run at once. Two leave a third of two cores idle, because modules also wait
+/// for processes that they start. A job takes 1 to 2 GB.
+const JOBS: usize = 3;
+
+/// Runs the jobs, [`JOBS`] at once.
 fn run_jobs(
     host: &Host,
     environment: &Path,
@@ -184,11 +187,13 @@ fn run_jobs(
         tally
     };
     std::thread::scope(|scope| {
-        let other = scope.spawn(work);
+        let others: Vec<_> = (1..JOBS).map(|_| scope.spawn(work)).collect();
         let mut tally = work();
-        match other.join() {
-            Ok(other_tally) => tally.add(&other_tally),
-            Err(_) => tally.fail("torch/tests", "the thread that runs modules panicked"),
+        for other in others {
+            match other.join() {
+                Ok(other_tally) => tally.add(&other_tally),
+                Err(_) => tally.fail("torch/tests", "the thread that runs modules panicked"),
+            }
         }
         tally
     })

@@ -1,5 +1,6 @@
 //! Reading values on the host: blocking, with a deadline, as a future, by callback.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -8,13 +9,14 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use fuseline_fusion::region::Boundary;
-use fuseline_fusion::{Bytes, Literal, Site, StreamId, TensorType};
+use fuseline_fusion::{Bytes, Element, Literal, Site, StreamId, TensorType};
 use fuseline_sync::fork::is_forked;
 use fuseline_sync::{Mutex, Rank};
 
 use super::{TensorHandle, may_wait};
 use crate::device::{Buffer, DeviceError};
 use crate::engine::activity::CurrentActivity;
+use crate::engine::completion::{Deferral, register_deferred};
 use crate::engine::copy::copy_replicas;
 use crate::engine::value::{Outcome, Producer, ValueCell};
 use crate::engine::{EngineShared, HandOver};
@@ -177,6 +179,10 @@ impl TensorHandle {
         may_wait()?;
         let start = Instant::now();
         self.stream().need_now(self.cell(), deadline, site);
+        if outcome.get().is_none() {
+            // DEFER-1: another thread goes on with the stream.
+            register_deferred();
+        }
         match outcome.wait(deadline) {
             Some(outcome) => Ok(outcome),
             None => {
@@ -222,28 +228,50 @@ impl TensorHandle {
 
     /// As [`TensorHandle::literal_at`], waiting until `deadline` at most.
     pub fn literal_until(&self, deadline: Option<Instant>, site: Site) -> Result<Literal> {
+        let bytes = self.read_until(deadline, site, |bytes| bytes.into_owned())?;
+        Ok(Literal::from_bytes(self.ty().clone(), bytes)?)
+    }
+
+    /// The elements, row-major, of the first replica, decoded from the memory of the device where
+    /// it shares that. Waits until they have been computed. The type of the value must be `T`'s.
+    pub fn elements_at<T: Element>(&self, site: Site) -> Result<Vec<T>> {
+        self.read_until(self.stream().engine().deadline(), site, |bytes| T::read_all_le(&bytes))
+    }
+
+    /// Waits for the data of the first replica until `deadline` at most, and decodes it. If memory
+    /// runs out, `decode` may be called twice.
+    fn read_until<R>(
+        &self,
+        deadline: Option<Instant>,
+        site: Site,
+        decode: impl Fn(Cow<'_, [u8]>) -> R,
+    ) -> Result<R> {
         let engine = self.stream().engine();
         engine.counters().host_reads.add(1);
         if let Some(scalar) = self.cell().as_scalar() {
-            return Ok(scalar.to_literal());
+            return Ok(decode(Cow::Borrowed(scalar.to_literal().bytes())));
         }
         let mut watched = Watched::start(self, Asked::Read, &site);
+        let deferral = Deferral::begin();
         let (buffer, maker) = data(self.settle(deadline, &site)?, &site)?;
         may_wait()?;
+        deferral.wait();
         Watched::launched(&mut watched);
-        let bytes = match deadline {
-            None => engine.with_room(self.ty().bytes(), || engine.device().download(buffer, 0)),
-            Some(deadline) => {
-                self.run_with_deadline(deadline, maker, &site, |engine, value, hand_over| {
+        let asked = self.ty().bytes();
+        let read = match deadline {
+            None => engine.with_room(asked, || engine.device().read(buffer, &decode)),
+            Some(deadline) => self
+                .run_with_deadline(deadline, maker, &site, |engine, value, hand_over| {
                     engine.download_async(value, hand_over);
                 })?
-            }
+                .map(|bytes| decode(Cow::Owned(bytes))),
         };
-        let bytes = bytes.map_err(|error| Error::device(Arc::new(failure(error, maker))))?;
-        Watched::end(watched, maker, bytes.len());
-        engine.counters().bytes_down.add(bytes.len() as u64);
+        let read = read.map_err(|error| Error::device(Arc::new(failure(error, maker))))?;
+        let bytes = asked.0 as usize;
+        Watched::end(watched, maker, bytes);
+        engine.counters().bytes_down.add(bytes as u64);
         self.stream().checks().before_data(maker, self.stream())?;
-        Ok(Literal::from_bytes(self.ty().clone(), bytes)?)
+        Ok(read)
     }
 
     /// The data of each replica, in their order. Waits until all of them have computed it.
@@ -438,8 +466,10 @@ impl TensorHandle {
         }
         let deadline = deadline.or_else(|| self.stream().engine().deadline());
         let mut watched = Watched::start(self, Asked::Wait, site);
+        let deferral = Deferral::begin();
         let (buffer, maker) = data(self.settle(deadline, site)?, site)?;
         may_wait()?;
+        deferral.wait();
         Watched::launched(&mut watched);
         let ready = match deadline {
             None => buffer.wait(),

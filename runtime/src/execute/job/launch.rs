@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 
 use super::{Job, Progress, cache_key};
 use crate::device::{Buffer, Device, DeviceError, DonatedBuffer, Done, Executable, Executed};
+use crate::engine::completion::when_done;
 use crate::engine::stream::StreamShared;
 use crate::engine::value::{Outcome, Producer};
 use crate::error::{Stage, bug};
@@ -167,10 +168,12 @@ impl Job {
             }
         };
         let Some(done) = done else { return tell() };
+        // An observer wants to know at once, and a crash mark must not outlive the execution.
+        let may_defer = since.is_none() && mark.is_none();
         let (in_flight, owner, bytes) =
             (stream.in_flight().clone(), Arc::downgrade(stream), self.output_bytes);
         in_flight.acquire(bytes);
-        done.on_ready(move || {
+        let land = move || {
             drop(mark);
             tell();
             // This may be a plugin thread, where nothing may be torn down. If this is the last
@@ -180,7 +183,8 @@ impl Job {
             {
                 StreamShared::notify_from_outside(stream);
             }
-        });
+        };
+        when_done(done, may_defer, land);
     }
 
     /// Drops the inputs that an execution took. `kept` are the numbers of the arguments that were
