@@ -1,9 +1,9 @@
-//! A training loop of the perceptron of `mlp.rs` as people write it: several steps, whose losses are
-//! added up on the device, and one read at their end. The batch is on the device already, or is
+//! A training loop of the perceptron of `mlp.rs` as people write it: several steps, whose losses
+//! are added up on the device, and one read at the end. The batch is on the device already, or is
 //! uploaded for every step.
 //!
-//! A step of this program is all of that, so its time includes what recording, upload, execution and
-//! read do not overlap.
+//! A step of this program is all of that. So its time includes whatever recording, upload,
+//! execution and read do not overlap.
 
 use fuseline::{Engine, Result, Tensor};
 

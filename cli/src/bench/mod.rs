@@ -64,6 +64,7 @@ impl Measured {
             "executables": self.all.cached_executables,
             "steady_compiles": self.later.compiles,
             "ops_per_step": self.each(self.later.ops),
+            "replayed_per_step": self.each(self.later.replayed),
             "regions_per_step": self.each(self.later.regions),
         })
     }
