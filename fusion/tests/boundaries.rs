@@ -360,6 +360,58 @@ fn rounds_begin_where_the_program_asks() {
     }
 }
 
+/// A loop behind other ops, which follow each requested boundary, is cut into the same rounds every
+/// time, and the first one is expected behind them in the end.
+#[test]
+fn rounds_begin_behind_a_prologue() {
+    for (ops, ahead) in [(600, 1), (600, 700), (700, 40), (1_100, 300)] {
+        let (body, prologue) = (body(6, ops), body(9, ahead));
+        let mut recorder = Recorder::new(1, 0);
+        let mut keys: HashSet<RegionKey> = HashSet::new();
+        for block in 0..10 {
+            recorder.round_with(&prologue, Some(0));
+            (0..11).for_each(|_| recorder.round(&body));
+            recorder.builder.seal(Boundary::Flush, &mut recorder.sealed);
+            let expected = recorder.builder.expects_next();
+            let sealed: Vec<Region> = recorder.sealed.drain(..).collect();
+            let rounds = sealed.iter().filter(|region| region.round.is_some()).count();
+            let is_settled = block > 5;
+            for (key, len, _) in told(sealed) {
+                let is_new = keys.insert(key);
+                assert!(!is_settled || !is_new, "{ops} ops behind {ahead}: {len} new ops in block {block}");
+            }
+            if is_settled {
+                let begin = expected.map(|(_, begin)| begin);
+                assert!(
+                    begin.is_some_and(|begin| (ahead..ahead + 2 * ops).contains(&begin)),
+                    "{ops} ops behind {ahead}: the next round begins after {begin:?}"
+                );
+                assert!(rounds >= 8, "{ops} ops behind {ahead}: {rounds} of 11 rounds");
+            }
+        }
+    }
+}
+
+/// What was learned of a prologue does not matter to a program that has another one.
+#[test]
+fn another_prologue_is_recorded_as_before() {
+    let (body, usual) = (body(6, 700), body(9, 40));
+    for ahead in [0, 1, 39, 41, 900] {
+        let other = self::body(11, ahead);
+        let mut recorder = Recorder::new(1, 0);
+        let mut block = |prologue: &[BodyOp]| {
+            recorder.builder.seal(Boundary::Flush, &mut recorder.sealed);
+            recorder.round(prologue);
+            (0..11).for_each(|_| recorder.round(&body));
+            recorder.builder.seal(Boundary::Flush, &mut recorder.sealed);
+            let sealed: Vec<Region> = recorder.sealed.drain(..).collect();
+            sealed.iter().map(|region| region.sites.len()).sum::<usize>()
+        };
+        (0..6).for_each(|_| assert_eq!(block(&usual), 40 + 11 * 700));
+        (0..6).for_each(|_| assert_eq!(block(&other), ahead + 11 * 700));
+    }
+}
+
 /// If a program requests boundaries at different places each time, rounds begin where the rule
 /// says, and nothing is compiled for each place.
 #[test]

@@ -654,6 +654,44 @@ fn a_loop_that_reads_now_and_then_is_replayed() {
     }
 }
 
+/// Blocks of rounds of this many ops. Some other ops come before each block, and a read after it.
+fn blocks(engine: &Engine, [ahead, ops, rounds, blocks]: [usize; 4]) -> Result<Vec<f32>> {
+    let mut source = fuseline_testgen::Seeded::new(ops as u64);
+    let kinds: Vec<u32> = (1..ops).map(|_| source.draw(1 << 16)).collect();
+    let (x, mut y, mut read) = (vector(engine, &[0.5, -1.0]), vector(engine, &[0.25, 2.0]), Vec::new());
+    for _ in 0..blocks {
+        let mut total = x.neg()?;
+        for _ in 1..ahead {
+            total = total.abs()?;
+        }
+        for _ in 0..rounds {
+            for kind in &kinds {
+                y = match kind & 3 {
+                    0 => y.tanh()?,
+                    1 => y.add(&x)?,
+                    2 => y.maximum(&x)?,
+                    _ => y.mul(&x)?,
+                };
+            }
+            total = total.add(&y)?;
+        }
+        read.extend(total.to_vec::<f32>()?);
+    }
+    Ok(read)
+}
+
+/// A loop that follows other ops after every read is replayed from its first round on.
+#[test]
+fn a_loop_behind_a_prologue_is_replayed() {
+    for program in [[1, 99, 60, 14], [1, 530, 12, 12], [150, 700, 11, 12], [1_200, 700, 11, 12]] {
+        let (regions, replayed) = both(Budgets::default(), |engine| blocks(engine, program));
+        let [_, ops, rounds, blocks] = program;
+        println!("{program:?}: {replayed} of {} replayed, {} regions", ops * rounds * blocks, regions.len());
+        // Not in the first blocks, in which it is detected.
+        assert!(replayed as usize > ops * rounds * blocks / 2, "{program:?}: {replayed}");
+    }
+}
+
 /// It diverges at any point, and may come back.
 #[test]
 fn a_loop_without_boundaries_that_goes_astray_does_what_it_does_without_replay() {

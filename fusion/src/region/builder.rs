@@ -27,6 +27,11 @@ pub struct RegionBuilder<R: TraceResult = ValueId> {
     expected: Option<Expected>,
     /// The last expected loop body. Boxed, because most streams have none.
     latest: Option<Box<Latest>>,
+    /// Number of ops after the last user boundary where the latest loop body is expected, if they
+    /// are still to come.
+    prologue: Option<usize>,
+    /// Whether a loop body was expected after the last user boundary, and matched or was detected.
+    has_loop: bool,
     /// The common mode of all pending ops.
     mode: Mode,
     /// Live results of the regions since the last user boundary.
@@ -39,7 +44,23 @@ struct Latest {
     body: Arc<LoopBody>,
     /// The position in a loop body of the last user boundary.
     requested_at: Option<(LoopFingerprint, usize)>,
+    /// Where a loop was detected after the last user boundary that one followed.
+    begin: Option<LoopBegin>,
 }
+
+/// The place after a user boundary where a loop was detected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct LoopBegin {
+    fingerprint: LoopFingerprint,
+    /// Number of ops between the boundary and the first iteration.
+    prologue: usize,
+    /// After how many boundaries in a row.
+    times: u32,
+}
+
+/// How often a loop begins at the same place after a boundary before it is expected there. Until
+/// then the loop body is rotated, which is better if the loop goes on after the boundary.
+const MIN_BEGINS: u32 = 3;
 
 impl<R: TraceResult> RegionBuilder<R> {
     /// A builder without pending ops.
@@ -54,6 +75,8 @@ impl<R: TraceResult> RegionBuilder<R> {
             held_bytes: 0,
             expected: None,
             latest: None,
+            prologue: None,
+            has_loop: false,
             mode: Mode::Fused,
             recent: FxHashSet::default(),
         }
@@ -89,7 +112,7 @@ impl<R: TraceResult> RegionBuilder<R> {
             Mode::Fused => None,
         };
         if let Some(reason) = single_op_boundary {
-            self.expected = None;
+            (self.expected, self.prologue) = (None, None);
             let region = self.window.take(1, reason, mode, effect);
             self.deliver(region, sealed);
             return;
@@ -106,12 +129,33 @@ impl<R: TraceResult> RegionBuilder<R> {
                 Some(LoopMatch::LoopBody) => self.seal_iteration(sealed),
                 Some(LoopMatch::Other) => self.abandon_loop(sealed),
                 None => {
-                    if !self.apply_rule(sealed) {
+                    if !self.resume_loop(sealed) && !self.apply_rule(sealed) {
                         return;
                     }
                 }
             }
         }
+    }
+
+    /// Expects the latest loop body at the end of the prologue. False if the ops are not there.
+    fn resume_loop(&mut self, sealed: &mut Vec<Region<R>>) -> bool {
+        let ops = self.stats().ops;
+        let Some(prologue) = self.prologue.filter(|&prologue| self.merge_trie.since() + ops >= prologue)
+        else {
+            return false;
+        };
+        self.prologue = None;
+        let body = self.latest_body().filter(|_| self.merge_trie.since() + ops == prologue).cloned();
+        let Some(body) = body else { return false };
+        if ops > 0 {
+            self.cut(None, body.boundary(), sealed);
+        }
+        if self.expected.is_none() {
+            self.merge_trie.release_held();
+            self.release_held(sealed);
+            self.expect(body);
+        }
+        true
     }
 
     /// Passes the next unseen op to the rule. False if there is none.
@@ -144,7 +188,10 @@ impl<R: TraceResult> RegionBuilder<R> {
         self.window.unsee();
         match &mut self.latest {
             Some(latest) => latest.body = body.clone(),
-            None => self.latest = Some(Box::new(Latest { body: body.clone(), requested_at: None })),
+            None => {
+                let latest = Latest { body: body.clone(), requested_at: None, begin: None };
+                self.latest = Some(Box::new(latest));
+            }
         }
         self.expected = Some(Expected::new(body));
     }
@@ -172,6 +219,7 @@ impl<R: TraceResult> RegionBuilder<R> {
     }
 
     fn note_iteration(&mut self, body: &LoopBody) {
+        self.has_loop = true;
         let units: Vec<UnitFingerprint> = body.units.iter().map(Unit::merge_fingerprint).collect();
         self.merge_trie.iteration(&units);
     }
@@ -221,9 +269,14 @@ impl<R: TraceResult> RegionBuilder<R> {
         if reason.is_asked_for() {
             self.recent.clear();
         }
+        (self.prologue, self.has_loop) = (None, false);
         // If more ops lie between user boundaries than fit in a region, the loop that ran before
         // the boundary is expected to continue after it.
         if since > self.budgets.joined_ops {
+            self.prologue = self.steady_prologue().filter(|_| reason.is_asked_for());
+            if self.prologue.is_some() {
+                return;
+            }
             if let Some((body, position)) =
                 within.filter(|&(_, position)| position > 0 && reason.is_asked_for())
             {
@@ -233,6 +286,13 @@ impl<R: TraceResult> RegionBuilder<R> {
                 self.expect(body);
             }
         }
+    }
+
+    /// The number of ops between a user boundary and the latest loop body, if that is known.
+    fn steady_prologue(&self) -> Option<usize> {
+        let latest = self.latest.as_ref()?;
+        let begin = latest.begin.filter(|begin| begin.times >= MIN_BEGINS && begin.prologue > 0)?;
+        (latest.body.is_cycle() && latest.body.fingerprint == begin.fingerprint).then_some(begin.prologue)
     }
 
     /// Handles a user boundary within a loop body. If the previous one was at the same position,
@@ -285,12 +345,16 @@ impl<R: TraceResult> RegionBuilder<R> {
         self.expected.as_ref().is_some_and(|expected| expected.body.fingerprint == fingerprint)
     }
 
-    /// The loop body that is expected from the next op on, if nothing is pending.
+    /// The loop body that is expected, and the number of ops before it, if nothing is pending.
     #[must_use]
-    pub fn expects_next(&self) -> Option<LoopFingerprint> {
+    pub fn expects_next(&self) -> Option<(LoopFingerprint, usize)> {
+        if let Some(prologue) = self.prologue.filter(|_| self.window.is_empty() && self.merge_trie.is_fresh())
+        {
+            return Some((self.latest_body()?.fingerprint, prologue));
+        }
         let expected =
             self.expected.as_ref().filter(|expected| self.window.is_empty() && expected.is_between())?;
-        Some(expected.body.fingerprint)
+        Some((expected.body.fingerprint, 0))
     }
 
     /// Whether this loop body is expected, and the pending ops are complete iterations of it.
@@ -351,8 +415,20 @@ impl<R: TraceResult> RegionBuilder<R> {
         let is_loop = self.end(Some(unit), reason, next, sealed);
         self.rule.cut(ops);
         if let Some(body) = body.filter(|_| is_loop) {
+            let prologue = self.merge_trie.since() - body.ops();
             self.expect(body);
+            self.note_begin(prologue);
         }
+    }
+
+    /// Notes that the expected loop was detected, after so many ops since the last user boundary.
+    fn note_begin(&mut self, prologue: usize) {
+        let Some(latest) = self.latest.as_mut().filter(|_| !self.has_loop) else { return };
+        self.has_loop = true;
+        let fingerprint = latest.body.fingerprint;
+        let is_same = |begin: &LoopBegin| (begin.fingerprint, begin.prologue) == (fingerprint, prologue);
+        let times = latest.begin.filter(is_same).map_or(0, |begin| begin.times) + 1;
+        latest.begin = Some(LoopBegin { fingerprint, prologue, times });
     }
 
     /// The loop body that ends with this unit.

@@ -16,6 +16,10 @@
 //! op on if the previous user boundary was at the same position. A read then costs one cut, instead
 //! of the steps in which the rule would detect the loop again.
 //!
+//! Ops between the boundary and the loop (a sum that is set to zero, a batch that is prepared) are
+//! its *prologue*. If the rule has detected the same loop body after as many ops three times in a
+//! row, the loop is expected there after the next boundary, and the prologue ends there.
+//!
 //! Invariants:
 //! - LOOP-4: where iterations end follows from the ops alone; which results are live follows from
 //!   the releases before the point where an iteration is sealed.
@@ -80,7 +84,7 @@ impl LoopBody {
     }
 
     /// Whether it was seen to follow itself.
-    fn is_cycle(&self) -> bool {
+    pub(super) fn is_cycle(&self) -> bool {
         self.cycle.get().is_some()
     }
 

@@ -329,13 +329,14 @@ impl<S: Stream> Replay<S> {
             ops: self.ops.load(Ordering::Relaxed),
             requests: self.requests.load(Ordering::Relaxed),
         };
-        let Some((template, since)) = templates.expected_loop(now) else {
+        let Some((template, left)) = templates.expected_loop(now) else {
             self.due.store(NOT_DUE, Ordering::Relaxed);
             return false;
         };
         // If no iteration begins here, the next one begins this many ops later.
-        self.due.store(now.ops + template.ops() as u64 - since, Ordering::Relaxed);
-        if since > 0 {
+        let until_next = if left > 0 { left } else { template.ops() as u64 };
+        self.due.store(now.ops + until_next, Ordering::Relaxed);
+        if left > 0 {
             return false;
         }
         let mut trace = templates.trace(template);
@@ -712,8 +713,8 @@ impl<S: Stream> Replay<S> {
         self.due.store(0, Ordering::Relaxed);
     }
 
-    /// An iteration of a loop body is expected after a requested boundary. If it has a template, a
-    /// trace begins there.
+    /// An iteration of a loop body is expected after a requested boundary, at `start`, which may be
+    /// ahead. If it has a template, a trace begins there.
     pub fn expect_loop_again(&self, iteration: LoopFingerprint, start: StreamPosition) {
         let template = self.templates.lock().of_loop(iteration);
         if let Some(template) = template {

@@ -118,17 +118,21 @@ impl<O: Outcome> TemplateCache<O> {
         Some(known.template.clone())
     }
 
-    /// The program records iterations of `template`, one of which began at `start`.
+    /// The program records iterations of `template`, one of which begins at `start`.
     pub(crate) fn expect_loop(&mut self, template: Arc<Template>, start: StreamPosition) {
         self.expected_loop = Some((template, start));
     }
 
-    /// The expected loop body and the number of ops since an iteration began, if the program has
+    /// The expected loop body and the number of ops until an iteration begins, if the program has
     /// requested nothing since.
     pub(crate) fn expected_loop(&self, now: StreamPosition) -> Option<(Arc<Template>, u64)> {
         let (template, start) = self.expected_loop.as_ref()?;
-        let ops = now.ops.wrapping_sub(start.ops) % template.ops() as u64;
-        (start.requests == now.requests).then(|| (template.clone(), ops))
+        let ops = template.ops() as u64;
+        let left = match now.ops.checked_sub(start.ops) {
+            Some(since) => (ops - since % ops) % ops,
+            None => start.ops - now.ops,
+        };
+        (start.requests == now.requests).then(|| (template.clone(), left))
     }
 
     /// Called when no iteration is expected any more, or when one is on a trace.

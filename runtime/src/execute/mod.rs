@@ -201,8 +201,9 @@ impl Driver {
         self.asked = asked;
         self.submit(stream);
         let asked = self.asked.take();
-        if let Some(round) = self.builder.expects_next() {
-            stream.replay().expect_loop_again(round, self.passed);
+        if let Some((round, prologue)) = self.builder.expects_next() {
+            let ops = self.passed.ops + prologue as u64;
+            stream.replay().expect_loop_again(round, StreamPosition { ops, ..self.passed });
         }
         if stream.engine().is_observed() {
             self.watch.boundary(asked, stream);
