@@ -161,9 +161,9 @@ fn jobs<'a>(host: &Host, runs: &[(&[&str], &'a [Variable])]) -> Result<Vec<Job<'
     Ok(jobs)
 }
 
-/// Number of jobs that run at once. Two leave a third of two cores idle, because modules also wait
-/// for processes that they start. A job takes 1 to 2 GB.
-const JOBS: usize = 3;
+/// Number of jobs that run at once. Each has one busy thread most of the time and takes 1 to 2 GB.
+/// Three took longer on two cores.
+const JOBS: usize = 2;
 
 /// Runs the jobs, [`JOBS`] at once.
 fn run_jobs(
