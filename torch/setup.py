@@ -129,7 +129,8 @@ class Build(build_ext):
                 job.result()
         # PyTorch's libraries are loaded before this one.
         libraries = [f"-L{torch / 'lib'}", "-ltorch_cpu", "-lc10", f"-L{package}", "-lfuseline_torch"]
-        run(*compiler, "-shared", "-o", package / "libfuseline_torch_shim.so", *objects, *libraries, "-Wl,-z,defs", "-Wl,-rpath,$ORIGIN")
+        shim = package / "libfuseline_torch_shim.so"
+        run(*compiler, "-shared", "-o", shim, *objects, *libraries, "-Wl,-z,defs", "-Wl,-rpath,$ORIGIN")
         (package / "built_for.py").write_text(f'"""The PyTorch that the shim was built for."""\n\nTORCH = "{torch_version(torch)}"\n')
 
 

@@ -3,8 +3,8 @@
 
 use fuseline::{Engine, Result, Tensor};
 
-use super::mlp::Net;
-use super::{Params, Program, data, read};
+use super::mlp::{Batch, Net};
+use super::{Params, Program, read};
 
 /// The number of steps with one size.
 const STEPS: usize = 3;
@@ -19,11 +19,7 @@ struct Batches {
 
 pub(super) fn make(engine: &Engine, params: &Params) -> Result<Box<dyn Program>> {
     let (widths, sizes) = (params.ints("widths"), params.ints("batches"));
-    let (first, last) = (widths[0], widths[widths.len() - 1]);
-    let batch = |&size: &usize| {
-        let images = engine.tensor(&data::uniform(1, size * first, 0.0, 1.0), &[size, first])?;
-        Ok((images, engine.tensor(&data::below(2, size, last), &[size])?))
-    };
+    let batch = |&size: &usize| Batch::new(size, &widths).upload(engine);
     Ok(Box::new(Batches {
         net: Net::new(engine, &widths)?,
         batches: sizes.iter().map(batch).collect::<Result<_>>()?,

@@ -9,6 +9,30 @@ use super::{Params, Program, data, read};
 const RATE: f64 = 0.05;
 const MOMENTUM: f64 = 0.9;
 
+/// Images and labels on the host.
+pub(super) struct Batch {
+    images: Vec<f32>,
+    labels: Vec<i32>,
+    dims: [usize; 2],
+}
+
+impl Batch {
+    /// `size` images for the layers of these widths.
+    pub(super) fn new(size: usize, widths: &[usize]) -> Batch {
+        let (first, last) = (widths[0], widths[widths.len() - 1]);
+        Batch {
+            images: data::uniform(1, size * first, 0.0, 1.0),
+            labels: data::below(2, size, last),
+            dims: [size, first],
+        }
+    }
+
+    /// Images and labels on the device.
+    pub(super) fn upload(&self, engine: &Engine) -> Result<(Tensor, Tensor)> {
+        Ok((engine.tensor(&self.images, &self.dims)?, engine.tensor(&self.labels, &self.dims[..1])?))
+    }
+}
+
 /// A perceptron and its optimizer state.
 pub(super) struct Net {
     /// Weights and biases of each layer, and their momentum.
@@ -66,15 +90,9 @@ struct Mlp {
 }
 
 pub(super) fn make(engine: &Engine, params: &Params) -> Result<Box<dyn Program>> {
-    let batch = params.int("batch");
     let widths = params.ints("widths");
-    let (first, last) = (widths[0], widths[widths.len() - 1]);
-    Ok(Box::new(Mlp {
-        images: engine.tensor(&data::uniform(1, batch * first, 0.0, 1.0), &[batch, first])?,
-        labels: engine.tensor(&data::below(2, batch, last), &[batch])?,
-        net: Net::new(engine, &widths)?,
-        loss: f32::NAN,
-    }))
+    let (images, labels) = Batch::new(params.int("batch"), &widths).upload(engine)?;
+    Ok(Box::new(Mlp { images, labels, net: Net::new(engine, &widths)?, loss: f32::NAN }))
 }
 
 impl Program for Mlp {

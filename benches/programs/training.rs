@@ -1,21 +1,19 @@
-//! A training loop of the perceptron of `mlp.rs` as people write it: several steps, whose losses
-//! are added up on the device, and one read at the end. The batch is on the device already, or is
-//! uploaded for every step.
+//! A training loop for the perceptron of `mlp.rs`. It takes several training steps, adds up their
+//! losses on the device, and reads the sum at the end. The batch is on the device already, or each
+//! step uploads it.
 //!
-//! A step of this program is all of that. So its time includes whatever recording, upload,
-//! execution and read do not overlap.
+//! One step of this program is the whole loop. Its time shows how well recording, uploads and
+//! executions overlap.
 
 use fuseline::{Engine, Result, Tensor};
 
-use super::mlp::Net;
-use super::{Params, Program, data, read};
+use super::mlp::{Batch, Net};
+use super::{Params, Program, read};
 
 struct Training {
     engine: Engine,
-    /// The batch on the host, and its sizes.
-    images: (Vec<f32>, [usize; 2]),
-    labels: Vec<i32>,
-    /// The batch on the device, unless it is uploaded for every step.
+    batch: Batch,
+    /// The batch on the device, unless each step uploads it.
     resident: Option<(Tensor, Tensor)>,
     steps: usize,
     net: Net,
@@ -23,29 +21,17 @@ struct Training {
 }
 
 pub(super) fn make(engine: &Engine, params: &Params) -> Result<Box<dyn Program>> {
-    let batch = params.int("batch");
     let widths = params.ints("widths");
-    let (first, last) = (widths[0], widths[widths.len() - 1]);
-    let mut training = Training {
+    let batch = Batch::new(params.int("batch"), &widths);
+    let resident = if params.int("upload") == 0 { Some(batch.upload(engine)?) } else { None };
+    Ok(Box::new(Training {
         engine: engine.clone(),
-        images: (data::uniform(1, batch * first, 0.0, 1.0), [batch, first]),
-        labels: data::below(2, batch, last),
-        resident: None,
+        batch,
+        resident,
         steps: params.int("steps"),
         net: Net::new(engine, &widths)?,
         loss: f32::NAN,
-    };
-    if params.int("upload") == 0 {
-        training.resident = Some(training.upload()?);
-    }
-    Ok(Box::new(training))
-}
-
-impl Training {
-    fn upload(&self) -> Result<(Tensor, Tensor)> {
-        let (images, dims) = &self.images;
-        Ok((self.engine.tensor(images, dims)?, self.engine.tensor(&self.labels, &dims[..1])?))
-    }
+    }))
 }
 
 impl Program for Training {
@@ -54,7 +40,7 @@ impl Program for Training {
         for _ in 0..self.steps {
             let (images, labels) = match &self.resident {
                 Some((images, labels)) => (images.clone(), labels.clone()),
-                None => self.upload()?,
+                None => self.batch.upload(&self.engine)?,
             };
             let loss = self.net.train(&images, &labels)?;
             total = Some(match total {

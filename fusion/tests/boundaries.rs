@@ -360,8 +360,8 @@ fn rounds_begin_where_the_program_asks() {
     }
 }
 
-/// A loop behind other ops, which follow each requested boundary, is cut into the same rounds every
-/// time, and the first one is expected behind them in the end.
+/// A prologue precedes the loop after each requested boundary. In the end every block is cut into
+/// the same rounds, and the builder expects the first one behind the prologue.
 #[test]
 fn rounds_begin_behind_a_prologue() {
     for (ops, ahead) in [(600, 1), (600, 700), (700, 40), (1_100, 300)] {
@@ -392,9 +392,9 @@ fn rounds_begin_behind_a_prologue() {
     }
 }
 
-/// What was learned of a prologue does not matter to a program that has another one.
+/// No op is lost when the length of the prologue changes.
 #[test]
-fn another_prologue_is_recorded_as_before() {
+fn every_op_is_sealed_once_behind_another_prologue() {
     let (body, usual) = (body(6, 700), body(9, 40));
     for ahead in [0, 1, 39, 41, 900] {
         let other = self::body(11, ahead);

@@ -200,7 +200,7 @@ impl Client {
         self.0.raw.plugin.api()
     }
 
-    /// How long the waits for its executions take.
+    /// The durations of earlier waits for its executions.
     pub(super) fn waits(&self) -> &WaitHistory {
         &self.0.waits
     }

@@ -654,7 +654,8 @@ fn a_loop_that_reads_now_and_then_is_replayed() {
     }
 }
 
-/// Blocks of rounds of this many ops. Some other ops come before each block, and a read after it.
+/// Blocks of rounds of `ops` ops. A prologue of `ahead` ops precedes each block, and a read follows
+/// it.
 fn blocks(engine: &Engine, [ahead, ops, rounds, blocks]: [usize; 4]) -> Result<Vec<f32>> {
     let mut source = fuseline_testgen::Seeded::new(ops as u64);
     let kinds: Vec<u32> = (1..ops).map(|_| source.draw(1 << 16)).collect();
@@ -680,7 +681,7 @@ fn blocks(engine: &Engine, [ahead, ops, rounds, blocks]: [usize; 4]) -> Result<V
     Ok(read)
 }
 
-/// A loop that follows other ops after every read is replayed from its first round on.
+/// A loop behind a prologue is replayed, with the events that it has without replay.
 #[test]
 fn a_loop_behind_a_prologue_is_replayed() {
     for program in [[1, 99, 60, 14], [1, 530, 12, 12], [150, 700, 11, 12], [1_200, 700, 11, 12]] {

@@ -157,7 +157,7 @@ fn every_dtype_goes_through_a_program() {
     }
 }
 
-/// What the plugin keeps in the form of host data is read without a copy.
+/// A read borrows data that the plugin keeps in the form of host data.
 #[test]
 fn host_memory_is_lent_to_a_reader() {
     let Some(client) = client(1) else { return };

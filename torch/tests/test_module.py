@@ -184,7 +184,7 @@ class Streams(unittest.TestCase):
         torch.accelerator.set_stream(stream)
         torch.fuseline.set_stream(stream)
         torch.accelerator.synchronize()
-        # On a busy machine the answer of an idle stream may come too late.
+        # A query waits for half a millisecond, which may be too short on a busy machine.
         self.assertTrue(any(stream.query() for _ in range(1000)))
         self.assertEqual(y.tolist(), [2] * 4)
         with self.assertRaises(RuntimeError):

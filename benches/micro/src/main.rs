@@ -7,6 +7,8 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool talks to its user")]
 
+#[path = "../../programs/bare.rs"]
+mod bare;
 mod counts;
 mod figures;
 mod round_trip;

@@ -1,18 +1,16 @@
-//! A region with one read, by the engine and by bare calls of PJRT on the same executable.
+//! A region with one read: through the engine, and by bare PJRT calls on the same executable.
 //!
 //! The difference is the engine's own cost between the first recorded op and the data on the host.
-//! Both are timed in turns, because the speed of a shared machine changes.
+//! Samples of the two alternate, because the speed of a shared machine changes.
 
-use std::collections::HashMap;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use fuseline::fusion::canon::RegionKey;
-use fuseline::pjrt::{Buffer, Executable, ExecuteOptions};
-use fuseline::{Engine, EngineConfig, Event, Literal, Result, Tensor, TensorType};
+use fuseline::{Engine, EngineConfig, Event, Result, Tensor};
 use indicatif::ProgressBar;
 
+use crate::bare::{BareCall, LaunchLog};
 use crate::figures::{Figures, Time};
 use crate::sampling::{FEWEST, LONG};
 
@@ -37,10 +35,10 @@ pub(crate) const RUNNERS: [&str; 2] = ["engine", "PJRT"];
 /// Runs in one sample.
 const BATCH: u32 = 20;
 
-/// Steps without a compile after which a program is steady.
+/// Number of steps in a row without a compile after which a program is steady.
 const STEADY: usize = 100;
 
-/// The time after which a program that still compiles is given up.
+/// The time after which warming up fails.
 const MAX_WARM_UP: Duration = Duration::from_secs(30);
 
 fn chain(x: &Tensor) -> Result<Tensor> {
@@ -66,7 +64,7 @@ pub(crate) fn round_trips(figures: &mut Figures, bar: &ProgressBar) -> anyhow::R
 
 /// Medians by the engine and by PJRT.
 fn time((_, dims, program): Case) -> anyhow::Result<[Time; 2]> {
-    let bare = Bare::of(dims, program)?;
+    let bare = bare_call(dims, program)?;
     let engine = EngineConfig::new().without_disk_cache().build()?;
     let x = engine.full(0.5f32, dims)?;
     warm_up(&engine, &x, program)?;
@@ -75,7 +73,7 @@ fn time((_, dims, program): Case) -> anyhow::Result<[Time; 2]> {
     while samples[0].len() < FEWEST || start.elapsed() < 4 * LONG {
         let [by_engine, by_pjrt] = &mut samples;
         by_engine.push(batch(|| run(&x, program))?);
-        by_pjrt.push(batch(|| bare.run())?);
+        by_pjrt.push(batch(|| call_and_read(&bare))?);
     }
     Ok(samples.map(Time::of))
 }
@@ -104,62 +102,29 @@ fn warm_up(engine: &Engine, x: &Tensor, program: fn(&Tensor) -> Result<Tensor>) 
         let is_compiling = after.compiles != before.compiles || after.executions == before.executions;
         steady = if is_compiling { 0 } else { steady + 1 };
         ensure!(start.elapsed() < MAX_WARM_UP, "the program still compiles after {MAX_WARM_UP:?}");
-        // What the engine compiles in the background gets time too.
+        // Leaves time to background compiles.
         std::thread::sleep(Duration::from_millis(1));
     }
     Ok(())
 }
 
-/// The executable of a region, and arguments that are never donated.
-struct Bare {
-    executable: Executable,
-    args: Vec<Buffer>,
-    kept: Vec<i64>,
+/// A call of the executable that an engine has for the region in the end.
+fn bare_call(dims: &[usize], program: fn(&Tensor) -> Result<Tensor>) -> anyhow::Result<BareCall> {
+    let (send, events) = mpsc::channel();
+    let sink = move |event: &Event| drop(send.send(event.clone()));
+    let engine = EngineConfig::new().without_disk_cache().event_sink(sink).build()?;
+    let x = engine.full(0.5f32, dims)?;
+    warm_up(&engine, &x, program)?;
+    let mut log = LaunchLog::default();
+    events.try_iter().for_each(|event| log.note(event));
+    let executable = log.take_launched().pop().flatten();
+    let executable = executable.context("the region was launched without a compile")?;
+    let device = engine.pjrt_device().context("the engine has no PJRT device")?;
+    Ok(BareCall::new(executable, device)?)
 }
 
-impl Bare {
-    /// The executable that an engine has for the region in the end.
-    fn of(dims: &[usize], program: fn(&Tensor) -> Result<Tensor>) -> anyhow::Result<Bare> {
-        let (send, events) = mpsc::channel();
-        let sink = move |event: &Event| drop(send.send(event.clone()));
-        let engine = EngineConfig::new().without_disk_cache().event_sink(sink).build()?;
-        let x = engine.full(0.5f32, dims)?;
-        warm_up(&engine, &x, program)?;
-        let mut executables: HashMap<RegionKey, Executable> = HashMap::new();
-        let mut launched = None;
-        for event in events.try_iter() {
-            match event {
-                Event::CompileFinished { region, executable: Some(executable), .. } => {
-                    executables.insert(region.key, executable);
-                }
-                Event::Launched { region, .. } => launched = Some(region.key),
-                _ => {}
-            }
-        }
-        let executable = launched.and_then(|key| executables.remove(&key));
-        let executable = executable.context("the region was launched without a compile")?;
-        let device = engine.pjrt_device().context("the engine has no PJRT device")?;
-        let argument = |ty: &TensorType| {
-            let element = if ty.dtype().is_float() { 0.5 } else { 0.0 };
-            let bytes = Literal::of_f64(ty.dtype(), element).bytes().repeat(ty.elems().get());
-            device.client().buffer_from_host(ty, &bytes, device)
-        };
-        let args: Vec<Buffer> = executable
-            .parameters()
-            .unwrap_or_default()
-            .iter()
-            .map(argument)
-            .collect::<std::result::Result<_, _>>()?;
-        let kept = (0..args.len() as i64).collect();
-        Ok(Bare { executable, args, kept })
-    }
-
-    /// One run: execution, wait and copy.
-    fn run(&self) -> anyhow::Result<()> {
-        let args: Vec<&Buffer> = self.args.iter().collect();
-        let options = ExecuteOptions { non_donatable: &self.kept, ..ExecuteOptions::default() };
-        let execution = self.executable.execute(&args, &options)?;
-        drop(execution.outputs.first().context("the region returns nothing")?.to_host()?);
-        Ok(())
-    }
+/// Executes, waits and copies the result.
+fn call_and_read(bare: &BareCall) -> anyhow::Result<()> {
+    drop(bare.execute()?.outputs.first().context("the region returns nothing")?.to_host()?);
+    Ok(())
 }

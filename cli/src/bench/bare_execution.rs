@@ -8,13 +8,8 @@
 //!
 //! The difference to a step of the engine is the engine's own cost.
 
-use std::collections::HashMap;
-
-use fuseline::fusion::canon::RegionKey;
-use fuseline::pjrt::{Buffer, Executable, ExecuteOptions};
-use fuseline::{Event, Literal, TensorType};
-
 use super::Warming;
+use super::bare::{BareCall, LaunchLog};
 use super::programs::Case;
 use super::steady::steady_from;
 use crate::device::Watched;
@@ -23,27 +18,20 @@ use crate::failure::Failure;
 /// The largest number of steps until the program is steady.
 const MAX_WARM: usize = 400;
 
-/// One launch: an executable and its arguments, none of which may be donated.
-struct Launch {
-    executable: Executable,
-    args: Vec<Buffer>,
-    kept: Vec<i64>,
-}
-
-/// A program whose steps are bare launches.
+/// A program whose steps are bare calls.
 pub(super) struct Floor {
-    launches: Vec<Launch>,
+    calls: Vec<BareCall>,
 }
 
 impl Floor {
-    /// Runs a program until it is steady and keeps the launches of the next step.
+    /// Runs a program until it is steady and keeps the calls of the next step.
     pub(super) fn of(watched: &Watched, case: &Case) -> Result<Floor, Failure> {
         let engine = &watched.engine;
         let Some(device) = engine.pjrt_device() else {
             return Err(Failure::Run("the reference interpreter has no executables".to_owned()));
         };
         let mut program = case.make(engine).map_err(Failure::run)?;
-        let mut executables: HashMap<RegionKey, Executable> = HashMap::new();
+        let mut log = LaunchLog::default();
         let (mut times, mut compiles) = (Vec::new(), Vec::new());
         let mut warming = Warming::default();
         while steady_from(&times, &compiles).is_none() {
@@ -55,55 +43,31 @@ impl Floor {
             times.push(start.elapsed().as_nanos() as u64);
             compiles.push(warming.after_step(engine));
         }
-        let mut step = || -> Result<Vec<RegionKey>, Failure> {
-            let mut launched = Vec::new();
-            for event in watched.events() {
-                match event {
-                    // The last variant of a region has all outputs that have been needed so far.
-                    Event::CompileFinished { region, executable: Some(executable), .. } => {
-                        executables.insert(region.key, executable);
-                    }
-                    Event::Launched { region, .. } => launched.push(region.key),
-                    _ => {}
-                }
-            }
+        let mut step = || -> Result<Vec<_>, Failure> {
+            watched.events().into_iter().for_each(|event| log.note(event));
+            let launched = log.take_launched();
             program.step().map_err(Failure::run)?;
             engine.synchronize().map_err(Failure::run)?;
             Ok(launched)
         };
         // The events of a step have arrived when the next one begins.
         step()?;
-        let launched = step()?;
-        let client = device.client();
-        let argument = |ty: &TensorType| {
-            let data = Literal::of_f64(ty.dtype(), if ty.dtype().is_float() { 0.5 } else { 0.0 });
-            let bytes = data.bytes().repeat(ty.elems().get());
-            client.buffer_from_host(ty, &bytes, device).map_err(Failure::run)
-        };
-        let launch = |key: &RegionKey| {
-            let executable = executables.get(key).cloned();
+        let call = |executable: Option<_>| {
             let executable = executable
                 .ok_or_else(|| Failure::Run("an executable was compiled before the run".to_owned()))?;
-            let types = executable.parameters().unwrap_or_default();
-            let args: Vec<Buffer> = types.iter().map(argument).collect::<Result<_, Failure>>()?;
-            let kept = (0..args.len() as i64).collect();
-            Ok(Launch { executable, args, kept })
+            BareCall::new(executable, device).map_err(Failure::run)
         };
-        let launches = launched.iter().map(launch).collect::<Result<Vec<Launch>, Failure>>()?;
-        match launches.is_empty() {
+        let calls = step()?.into_iter().map(call).collect::<Result<Vec<_>, Failure>>()?;
+        match calls.is_empty() {
             true => Err(Failure::Run("a steady step launches nothing".to_owned())),
-            false => Ok(Floor { launches }),
+            false => Ok(Floor { calls }),
         }
     }
 
     /// One step.
     pub(super) fn step(&self) -> Result<(), Failure> {
-        let mut executions = Vec::with_capacity(self.launches.len());
-        for launch in &self.launches {
-            let args: Vec<&Buffer> = launch.args.iter().collect();
-            let options = ExecuteOptions { non_donatable: &launch.kept, ..ExecuteOptions::default() };
-            executions.push(launch.executable.execute(&args, &options).map_err(Failure::run)?);
-        }
+        let executions = self.calls.iter().map(BareCall::execute).collect::<Result<Vec<_>, _>>();
+        let executions = executions.map_err(Failure::run)?;
         // The outputs of an execution become ready together.
         for output in executions.iter().filter_map(|execution| execution.outputs.first()) {
             output.ready_event().and_then(|event| event.wait()).map_err(Failure::run)?;

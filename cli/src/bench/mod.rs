@@ -1,5 +1,7 @@
 //! `fuseline bench`: measures programs step by step on any plugin.
 
+#[path = "../../../benches/programs/bare.rs"]
+mod bare;
 mod bare_execution;
 #[cfg(test)]
 mod memory;

@@ -27,10 +27,10 @@ pub struct RegionBuilder<R: TraceResult = ValueId> {
     expected: Option<Expected>,
     /// The last expected loop body. Boxed, because most streams have none.
     latest: Option<Box<Latest>>,
-    /// Number of ops after the last user boundary where the latest loop body is expected, if they
-    /// are still to come.
+    /// Number of ops between the last boundary and the place where the latest loop body is
+    /// expected. `None` if no such place is ahead.
     prologue: Option<usize>,
-    /// Whether a loop body was expected after the last user boundary, and matched or was detected.
+    /// Whether a loop has started since the last boundary.
     has_loop: bool,
     /// The common mode of all pending ops.
     mode: Mode,
@@ -44,23 +44,24 @@ struct Latest {
     body: Arc<LoopBody>,
     /// The position in a loop body of the last user boundary.
     requested_at: Option<(LoopFingerprint, usize)>,
-    /// Where a loop was detected after the last user boundary that one followed.
-    begin: Option<LoopBegin>,
+    /// Where the rule last detected a loop after a boundary.
+    start: Option<LoopStart>,
 }
 
-/// The place after a user boundary where a loop was detected.
+/// The start of a loop after a boundary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct LoopBegin {
+struct LoopStart {
     fingerprint: LoopFingerprint,
     /// Number of ops between the boundary and the first iteration.
     prologue: usize,
-    /// After how many boundaries in a row.
-    times: u32,
+    /// Number of times in a row that the rule detected this start.
+    occurrences: u32,
 }
 
-/// How often a loop begins at the same place after a boundary before it is expected there. Until
-/// then the loop body is rotated, which is better if the loop goes on after the boundary.
-const MIN_BEGINS: u32 = 3;
+/// Number of times in a row that the rule detects the same start before the builder expects it.
+/// Before that the builder rotates the loop body, which is better if the loop goes on after the
+/// boundary.
+const MIN_STARTS: u32 = 3;
 
 impl<R: TraceResult> RegionBuilder<R> {
     /// A builder without pending ops.
@@ -137,7 +138,8 @@ impl<R: TraceResult> RegionBuilder<R> {
         }
     }
 
-    /// Expects the latest loop body at the end of the prologue. False if the ops are not there.
+    /// Ends the prologue and expects the latest loop body. Returns false before the end of the
+    /// prologue, and if there is none.
     fn resume_loop(&mut self, sealed: &mut Vec<Region<R>>) -> bool {
         let ops = self.stats().ops;
         let Some(prologue) = self.prologue.filter(|&prologue| self.merge_trie.since() + ops >= prologue)
@@ -189,7 +191,7 @@ impl<R: TraceResult> RegionBuilder<R> {
         match &mut self.latest {
             Some(latest) => latest.body = body.clone(),
             None => {
-                let latest = Latest { body: body.clone(), requested_at: None, begin: None };
+                let latest = Latest { body: body.clone(), requested_at: None, start: None };
                 self.latest = Some(Box::new(latest));
             }
         }
@@ -288,11 +290,13 @@ impl<R: TraceResult> RegionBuilder<R> {
         }
     }
 
-    /// The number of ops between a user boundary and the latest loop body, if that is known.
+    /// Number of ops between a boundary and the latest loop body, if the rule has detected that
+    /// often enough.
     fn steady_prologue(&self) -> Option<usize> {
         let latest = self.latest.as_ref()?;
-        let begin = latest.begin.filter(|begin| begin.times >= MIN_BEGINS && begin.prologue > 0)?;
-        (latest.body.is_cycle() && latest.body.fingerprint == begin.fingerprint).then_some(begin.prologue)
+        let is_steady = |start: &LoopStart| start.occurrences >= MIN_STARTS && start.prologue > 0;
+        let start = latest.start.filter(is_steady)?;
+        (latest.body.is_cycle() && latest.body.fingerprint == start.fingerprint).then_some(start.prologue)
     }
 
     /// Handles a user boundary within a loop body. If the previous one was at the same position,
@@ -417,18 +421,18 @@ impl<R: TraceResult> RegionBuilder<R> {
         if let Some(body) = body.filter(|_| is_loop) {
             let prologue = self.merge_trie.since() - body.ops();
             self.expect(body);
-            self.note_begin(prologue);
+            self.note_start(prologue);
         }
     }
 
-    /// Notes that the expected loop was detected, after so many ops since the last user boundary.
-    fn note_begin(&mut self, prologue: usize) {
+    /// Notes that the rule detected a loop, `prologue` ops after the last boundary.
+    fn note_start(&mut self, prologue: usize) {
         let Some(latest) = self.latest.as_mut().filter(|_| !self.has_loop) else { return };
         self.has_loop = true;
         let fingerprint = latest.body.fingerprint;
-        let is_same = |begin: &LoopBegin| (begin.fingerprint, begin.prologue) == (fingerprint, prologue);
-        let times = latest.begin.filter(is_same).map_or(0, |begin| begin.times) + 1;
-        latest.begin = Some(LoopBegin { fingerprint, prologue, times });
+        let is_same = |start: &LoopStart| (start.fingerprint, start.prologue) == (fingerprint, prologue);
+        let occurrences = latest.start.filter(is_same).map_or(0, |start| start.occurrences) + 1;
+        latest.start = Some(LoopStart { fingerprint, prologue, occurrences });
     }
 
     /// The loop body that ends with this unit.

@@ -16,9 +16,10 @@
 //! op on if the previous user boundary was at the same position. A read then costs one cut, instead
 //! of the steps in which the rule would detect the loop again.
 //!
-//! Ops between the boundary and the loop (a sum that is set to zero, a batch that is prepared) are
-//! its *prologue*. If the rule has detected the same loop body after as many ops three times in a
-//! row, the loop is expected there after the next boundary, and the prologue ends there.
+//! Other ops may lie between the boundary and the loop: they set a sum to zero, or prepare a batch.
+//! They are the *prologue* of the loop. When the rule has detected the same loop body three times
+//! in a row after prologues of one length, the loop is expected at that place after the next
+//! boundary.
 //!
 //! Invariants:
 //! - LOOP-4: where iterations end follows from the ops alone; which results are live follows from

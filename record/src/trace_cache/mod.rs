@@ -713,8 +713,8 @@ impl<S: Stream> Replay<S> {
         self.due.store(0, Ordering::Relaxed);
     }
 
-    /// An iteration of a loop body is expected after a requested boundary, at `start`, which may be
-    /// ahead. If it has a template, a trace begins there.
+    /// An iteration of a loop body is expected at `start`, after a requested boundary. `start` may
+    /// lie ahead. If the loop body has a template, a trace begins there.
     pub fn expect_loop_again(&self, iteration: LoopFingerprint, start: StreamPosition) {
         let template = self.templates.lock().of_loop(iteration);
         if let Some(template) = template {

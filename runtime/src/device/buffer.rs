@@ -173,8 +173,8 @@ impl Buffer {
         }
     }
 
-    /// Waits for the data and calls `read` with that of the first replica, as [`Buffer::to_host`]
-    /// returns it. It is borrowed where the device shares its memory.
+    /// Waits for the data and calls `read` with that of the first replica, in the form of
+    /// [`Buffer::to_host`]. The data is borrowed if the device shares its memory.
     pub(super) fn read<R>(&self, read: impl FnOnce(Cow<'_, [u8]>) -> R) -> Result<R> {
         match &self.data {
             Data::Pjrt(each) => {

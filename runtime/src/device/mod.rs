@@ -666,8 +666,8 @@ impl Device {
         buffer.to_host(replica)
     }
 
-    /// Waits for data and calls `read` with that of the first replica: dense, row-major. It is
-    /// borrowed where the device shares its memory.
+    /// Waits for data and calls `read` with that of the first replica: dense, row-major. The data
+    /// is borrowed if the device shares its memory.
     pub(crate) fn read<R>(&self, buffer: &Buffer, read: impl FnOnce(Cow<'_, [u8]>) -> R) -> Result<R> {
         self.transfer_fault(FaultPoint::Download { bytes: buffer.ty().bytes().0 })?;
         let _inside = PluginScope::enter();

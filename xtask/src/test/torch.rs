@@ -48,15 +48,15 @@ pub(crate) const COMPILED: Variable = ("FUSELINE_TORCH_INTERPRET_COLD", "0");
 const COMPILED_MODULES: &[&str] =
     &["test_device", "test_module", "test_optimizers", "test_programs", "test_refusals"];
 
-/// How the shim is built and its tests are run.
+/// How the stage builds the shim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Build {
     Plain,
     /// With the address sanitizer.
     ///
-    /// Only the shim is instrumented. The sanitizer's runtime is loaded before Python, so that it
-    /// serves every allocation of the process, and checks what it frees. It does not look for
-    /// leaks: Python and XLA keep memory until the end of the process.
+    /// Only the shim is instrumented. The sanitizer's runtime is loaded before Python, so it also
+    /// checks the heap of the whole process. It does not look for leaks, because Python and XLA
+    /// keep memory until the process ends.
     Sanitized,
 }
 
@@ -103,19 +103,18 @@ fn one(
     if let Err(why) = install(host, python, &environment, build) {
         return Tally::failed("pip install ./torch", why);
     }
-    let preloaded = match build {
-        Build::Plain => Ok(Vec::new()),
-        Build::Sanitized => sanitizer_variables(host),
-    };
-    let preloaded = match preloaded {
-        Ok(variables) => variables,
-        Err(why) => return Tally::failed("torch", why),
+    let sanitizer = match build {
+        Build::Plain => Vec::new(),
+        Build::Sanitized => match sanitizer_variables(host) {
+            Ok(variables) => variables,
+            Err(why) => return Tally::failed("torch", why),
+        },
     };
     let jobs = match jobs(host, runs) {
         Ok(jobs) => jobs,
         Err(why) => return Tally::failed("torch/tests", why),
     };
-    run_jobs(host, &environment, &preloaded, &jobs)
+    run_jobs(host, &environment, &sanitizer, &jobs)
 }
 
 /// The variables that load the sanitizer's runtime before Python.
@@ -161,15 +160,12 @@ fn jobs<'a>(host: &Host, runs: &[(&[&str], &'a [Variable])]) -> Result<Vec<Job<'
     Ok(jobs)
 }
 
-/// Number of jobs that run at once. Each has one busy thread most of the time and takes 1 to 2 GB.
-/// Three took longer on two cores.
-const JOBS: usize = 2;
-
-/// Runs the jobs, [`JOBS`] at once.
+/// Runs two jobs at once. Each has one busy thread most of the time, and the memory of a CI machine
+/// is for two.
 fn run_jobs(
     host: &Host,
     environment: &Path,
-    preloaded: &[(&'static str, String)],
+    sanitizer: &[(&'static str, String)],
     jobs: &[Job<'_>],
 ) -> Tally {
     let next = AtomicUsize::new(0);
@@ -178,7 +174,7 @@ fn run_jobs(
         while let Some((module, variables)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
             let start = Instant::now();
             let mut command = module_command(host, environment, module, variables);
-            command.envs(preloaded.iter().map(|(name, value)| (name, value)));
+            command.envs(sanitizer.iter().map(|(name, value)| (name, value)));
             let (module_tally, text) = tally_of(module, command.output());
             // At once, because the other thread prints too.
             println!("{text}torch {module}: {} in {:.0?}", module_tally.counts(), start.elapsed());
@@ -187,13 +183,11 @@ fn run_jobs(
         tally
     };
     std::thread::scope(|scope| {
-        let others: Vec<_> = (1..JOBS).map(|_| scope.spawn(work)).collect();
+        let other = scope.spawn(work);
         let mut tally = work();
-        for other in others {
-            match other.join() {
-                Ok(other_tally) => tally.add(&other_tally),
-                Err(_) => tally.fail("torch/tests", "the thread that runs modules panicked"),
-            }
+        match other.join() {
+            Ok(other_tally) => tally.add(&other_tally),
+            Err(_) => tally.fail("torch/tests", "the thread that runs modules panicked"),
         }
         tally
     })

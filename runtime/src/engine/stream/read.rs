@@ -180,7 +180,7 @@ impl TensorHandle {
         let start = Instant::now();
         self.stream().need_now(self.cell(), deadline, site);
         if outcome.get().is_none() {
-            // DEFER-1: another thread goes on with the stream.
+            // DEFER-1: another thread drives the stream now.
             register_deferred();
         }
         match outcome.wait(deadline) {
@@ -232,8 +232,9 @@ impl TensorHandle {
         Ok(Literal::from_bytes(self.ty().clone(), bytes)?)
     }
 
-    /// The elements, row-major, of the first replica, decoded from the memory of the device where
-    /// it shares that. Waits until they have been computed. The type of the value must be `T`'s.
+    /// The elements of the first replica, row-major. Waits until they have been computed. The
+    /// element type of the value must be `T`'s. If the device shares its memory, the elements are
+    /// decoded there.
     pub fn elements_at<T: Element>(&self, site: Site) -> Result<Vec<T>> {
         self.read_until(self.stream().engine().deadline(), site, |bytes| T::read_all_le(&bytes))
     }

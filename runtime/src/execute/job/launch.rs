@@ -168,12 +168,12 @@ impl Job {
             }
         };
         let Some(done) = done else { return tell() };
-        // An observer wants to know at once, and a crash mark must not outlive the execution.
+        // Observers get the event at once, and a crash mark does not outlive the execution.
         let may_defer = since.is_none() && mark.is_none();
         let (in_flight, owner, bytes) =
             (stream.in_flight().clone(), Arc::downgrade(stream), self.output_bytes);
         in_flight.acquire(bytes);
-        let land = move || {
+        let complete = move || {
             drop(mark);
             tell();
             // This may be a plugin thread, where nothing may be torn down. If this is the last
@@ -184,7 +184,7 @@ impl Job {
                 StreamShared::notify_from_outside(stream);
             }
         };
-        when_done(done, may_defer, land);
+        when_done(done, may_defer, complete);
     }
 
     /// Drops the inputs that an execution took. `kept` are the numbers of the arguments that were
