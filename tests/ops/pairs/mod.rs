@@ -219,7 +219,7 @@ enum Extent {
 
 /// One in this many pairs of an op is in the sample. The first one depends on the op, so that the
 /// sample has all element types.
-const SHARE: usize = 6;
+const SHARE: usize = 12;
 
 /// The pairs to compare, and whether they are all pairs of their ops. At least `least` pairs must
 /// match. `FUSELINE_PAIRS` selects ops by name, and `FUSELINE_PART` a part of them.

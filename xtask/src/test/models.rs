@@ -13,7 +13,7 @@
 //! [`loom_weakened`] does so for every name, and some loom model must fail.
 //!
 //! The builds are kept cheap. The target is explicit, so compiler flags do not reach build scripts
-//! and macros. These are built once for all configurations and shared with other release builds;
+//! and macros. These are built once and shared with the other stages, which use the same profile;
 //! bindgen is the most expensive dependency. Everything else is separated by its flags within one
 //! target folder, so switching between configurations rebuilds nothing (measured with cargo 1.95).
 //! Debug assertions stay on, because they are what the tests check.
@@ -95,12 +95,12 @@ pub(super) fn test_build(
     // As opposed to RUSTFLAGS, it allows spaces in paths.
     command.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"));
     // Each configuration compiles everything anew, which takes longer than the tests.
-    command.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0");
-    command.args(["test", "--no-run", "--release", "--target", &triple(host)?, "--locked"]);
+    command.env("CARGO_PROFILE_DEV_OPT_LEVEL", "0");
+    command.args(["test", "--no-run", "--target", &triple(host)?, "--locked"]);
     command.args(packages.iter().flat_map(|package| ["--package", package]));
     command.args(["--lib", "--no-default-features", "--message-format=json-render-diagnostics"]);
     for package in optimized {
-        command.args(["--config", &format!("profile.release.package.{package}.opt-level=1")]);
+        command.args(["--config", &format!("profile.dev.package.{package}.opt-level=1")]);
     }
     Ok(command)
 }

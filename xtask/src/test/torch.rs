@@ -45,8 +45,7 @@ pub(crate) type Variable = (&'static str, &'static str);
 pub(crate) const COMPILED: Variable = ("FUSELINE_TORCH_INTERPRET_COLD", "0");
 
 /// Modules that run a second time without the interpreter. `cargo xtask test full` runs all.
-const COMPILED_MODULES: &[&str] =
-    &["test_device", "test_module", "test_optimizers", "test_programs", "test_refusals"];
+const COMPILED_MODULES: &[&str] = &["test_optimizers", "test_programs"];
 
 /// How the stage builds the shim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,17 +118,20 @@ fn one(
 
 /// The variables that load the sanitizer's runtime before Python.
 fn sanitizer_variables(host: &Host) -> Result<Vec<(&'static str, String)>, String> {
-    let output = host
-        .command("c++")
-        .arg("-print-file-name=libasan.so")
-        .output()
-        .map_err(|error| format!("c++: {error}"))?;
-    let library = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    // The compiler prints the bare name of a file that it does not find.
-    if !Path::new(&library).is_absolute() {
-        return Err("the C++ compiler has no libasan.so".into());
-    }
-    Ok(vec![("LD_PRELOAD", library), ("ASAN_OPTIONS", "detect_leaks=0:abort_on_error=1".into())])
+    let library = |name: &str| {
+        let mut command = host.command("c++");
+        let output = command.arg(format!("-print-file-name={name}")).output();
+        let output = output.map_err(|error| format!("c++: {error}"))?;
+        let library = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        // The compiler prints the bare name of a file that it does not find.
+        if !Path::new(&library).is_absolute() {
+            return Err(format!("the C++ compiler has no {name}"));
+        }
+        Ok(library)
+    };
+    // The sanitizer looks up `__cxa_throw` when it starts, and Python does not load libstdc++.
+    let libraries = format!("{} {}", library("libasan.so")?, library("libstdc++.so.6")?);
+    Ok(vec![("LD_PRELOAD", libraries), ("ASAN_OPTIONS", "detect_leaks=0:abort_on_error=1".into())])
 }
 
 /// A test module, and the variables of its process.
