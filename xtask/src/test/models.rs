@@ -52,6 +52,10 @@ const SHUTTLE_OPTIMIZED: &[&str] =
 /// As a setting of the profile it would rebuild the build scripts.
 const NO_LINES: &str = "-Cdebuginfo=0";
 
+/// Without lines of its own, cargo strips those of `std` too. The suppressions of the thread
+/// sanitizer (`ci/tsan.supp`) name functions that `std` inlines, which only lines show.
+const KEEP_LINES_OF_STD: &str = "-Cstrip=none";
+
 /// The packages with scenarios for shuttle, which need the whole engine.
 const SHUTTLE_PACKAGES: &[&str] = &["fuseline"];
 
@@ -91,7 +95,7 @@ pub(super) fn test_build(
     let given = host.var("RUSTFLAGS").map(|given| given.display().to_string()).unwrap_or_default();
     let given = given.split_whitespace().map(str::to_owned);
     let flags: Vec<String> =
-        given.chain(flags.iter().cloned()).chain(["-Cdebug-assertions=on".to_owned()]).collect();
+        given.chain(flags.iter().cloned()).chain([KEEP_LINES_OF_STD.to_owned()]).collect();
     // As opposed to RUSTFLAGS, it allows spaces in paths.
     command.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"));
     // Each configuration compiles everything anew, which takes longer than the tests.
