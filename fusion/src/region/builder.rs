@@ -141,13 +141,14 @@ impl<R: TraceResult> RegionBuilder<R> {
     /// Ends the prologue and expects the latest loop body. Returns false before the end of the
     /// prologue, and if there is none.
     fn resume_loop(&mut self, sealed: &mut Vec<Region<R>>) -> bool {
+        let Some(prologue) = self.prologue else { return false };
         let ops = self.stats().ops;
-        let Some(prologue) = self.prologue.filter(|&prologue| self.merge_trie.since() + ops >= prologue)
-        else {
+        let since = self.merge_trie.since() + ops;
+        if since < prologue {
             return false;
-        };
+        }
         self.prologue = None;
-        let body = self.latest_body().filter(|_| self.merge_trie.since() + ops == prologue).cloned();
+        let body = self.latest_body().filter(|_| since == prologue).cloned();
         let Some(body) = body else { return false };
         if ops > 0 {
             self.cut(None, body.boundary(), sealed);
