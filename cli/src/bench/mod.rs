@@ -304,7 +304,7 @@ mod tests {
                 };
                 engines.push(engine);
             }
-            // Every case is held to the bits, and one in three to the tolerance.
+            // Compiling takes most of the time. Exact numerics, the stricter check, has every case.
             let stride = if numerics == Numerics::Exact { 1 } else { 3 };
             for case in all.iter().filter(|case| case.quick).step_by(stride) {
                 let mut found = Vec::new();

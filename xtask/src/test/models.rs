@@ -16,7 +16,7 @@
 //! and macros. These are built once and shared with the other stages, which use the same profile;
 //! bindgen is the most expensive dependency. Everything else is separated by its flags within one
 //! target folder, so switching between configurations rebuilds nothing (measured with cargo 1.95).
-//! Debug assertions stay on, because they are what the tests check.
+//! The profile has debug assertions, which are what the tests check.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -52,9 +52,9 @@ const SHUTTLE_OPTIMIZED: &[&str] =
 /// As a setting of the profile it would rebuild the build scripts.
 const NO_LINES: &str = "-Cdebuginfo=0";
 
-/// Without lines of its own, cargo strips those of `std` too. The suppressions of the thread
-/// sanitizer (`ci/tsan.supp`) name functions that `std` inlines, which only lines show.
-const KEEP_LINES_OF_STD: &str = "-Cstrip=none";
+/// Cargo strips a binary that is built without debug information, and with it the lines of `std`.
+/// The thread sanitizer needs them to find the inlined functions that `ci/tsan.supp` names.
+const KEEP_STD_LINES: &str = "-Cstrip=none";
 
 /// The packages with scenarios for shuttle, which need the whole engine.
 const SHUTTLE_PACKAGES: &[&str] = &["fuseline"];
@@ -94,8 +94,7 @@ pub(super) fn test_build(
     let mut command = host.cargo();
     let given = host.var("RUSTFLAGS").map(|given| given.display().to_string()).unwrap_or_default();
     let given = given.split_whitespace().map(str::to_owned);
-    let flags: Vec<String> =
-        given.chain(flags.iter().cloned()).chain([KEEP_LINES_OF_STD.to_owned()]).collect();
+    let flags: Vec<String> = given.chain(flags.iter().cloned()).chain([KEEP_STD_LINES.to_owned()]).collect();
     // As opposed to RUSTFLAGS, it allows spaces in paths.
     command.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"));
     // Each configuration compiles everything anew, which takes longer than the tests.

@@ -118,7 +118,7 @@ fn one(
 
 /// The variables that load the sanitizer's runtime before Python.
 fn sanitizer_variables(host: &Host) -> Result<Vec<(&'static str, String)>, String> {
-    let library = |name: &str| {
+    let path_of = |name: &str| {
         let mut command = host.command("c++");
         let output = command.arg(format!("-print-file-name={name}")).output();
         let output = output.map_err(|error| format!("c++: {error}"))?;
@@ -130,7 +130,7 @@ fn sanitizer_variables(host: &Host) -> Result<Vec<(&'static str, String)>, Strin
         Ok(library)
     };
     // The sanitizer looks up `__cxa_throw` when it starts, and Python does not load libstdc++.
-    let libraries = format!("{} {}", library("libasan.so")?, library("libstdc++.so.6")?);
+    let libraries = format!("{} {}", path_of("libasan.so")?, path_of("libstdc++.so.6")?);
     Ok(vec![("LD_PRELOAD", libraries), ("ASAN_OPTIONS", "detect_leaks=0:abort_on_error=1".into())])
 }
 
