@@ -73,6 +73,12 @@ fn main() -> anyhow::Result<ExitCode> {
     let tree = Tree::new(&root)?;
     let mut mutations: Vec<_> = trials.iter().map(|trial| Some(trial.mutation.clone())).collect();
     tree.write_mutants(&mut mutations)?;
+    for (trial, mutation) in trials.iter().zip(&mutations) {
+        if mutation.is_none() {
+            ensure!(trial.group != "named", "{} does not compile", trial.mutation.name());
+            println!("{} does not compile", trial.mutation.name());
+        }
+    }
     run(&root, &tree, &trials, &mutations)
 }
 
@@ -122,6 +128,7 @@ fn own_tests(file: &str) -> &'static [&'static str] {
         Some("fusion") => named::FUSION,
         Some("interp") => named::INTERP,
         Some("cache") => named::CACHE,
+        Some("record") => named::RECORD,
         _ => named::ENGINE,
     }
 }

@@ -20,7 +20,7 @@ struct Named {
 
 /// The tests of a crate, fast ones first.
 pub(crate) const ENGINE: &[&str] = &[
-    "package(fuseline) and kind(lib)",
+    "(package(fuseline) or package(fuseline-runtime)) and kind(lib)",
     "package(fuseline) and (binary(engine) or binary(pjrt)) and not test(/^(collective|determinism|fork|poison)/) \
      and not test(/^plugin::(compiles|orders|sweep)|on_(a|the)_plugin|a_sink_that_feeds_itself|for_mappings/)",
 ];
@@ -32,6 +32,7 @@ const STREAMS: &[&str] =
 pub(crate) const FUSION: &[&str] = &["package(fuseline-fusion) and not test(/^(conformance|hostile)/)"];
 /// The tests of the lowering compare with the interpreter.
 pub(crate) const INTERP: &[&str] = &["package(fuseline-interp)", FUSION[0]];
+pub(crate) const RECORD: &[&str] = &["package(fuseline-record)", ENGINE[0], ENGINE[1]];
 pub(crate) const CACHE: &[&str] = &["package(fuseline-cache)"];
 const CAPI: &[&str] = &["package(fuseline-capi)"];
 
@@ -81,8 +82,8 @@ const NAMED: &[Named] = &[
     Named {
         description: "Environment::of has no processor",
         file: "runtime/src/store/environment.rs",
-        original: "parts.extend(processor());",
-        replacement: "if !MUTANT_IS_ACTIVE { parts.extend(processor()); }",
+        original: "parts.extend(processor::parts());",
+        replacement: "if !MUTANT_IS_ACTIVE { parts.extend(processor::parts()); }",
         tests: STORE,
     },
     Named {
@@ -138,14 +139,14 @@ const NAMED: &[Named] = &[
     },
     Named {
         description: "an operand of another stream submits nothing there",
-        file: "runtime/src/engine/stream/mod.rs",
+        file: "runtime/src/engine/stream/record.rs",
         original: "owner.need(cell, Boundary::CrossStream);",
         replacement: "if !MUTANT_IS_ACTIVE { owner.need(cell, Boundary::CrossStream); }",
         tests: STREAMS,
     },
     Named {
         description: "a stream does not run after an event of another",
-        file: "runtime/src/engine/stream/mod.rs",
+        file: "runtime/src/engine/stream/demand.rs",
         original: "self.replay.submit(Entry::WaitFor(fence), self);",
         replacement: "if !MUTANT_IS_ACTIVE { self.replay.submit(Entry::WaitFor(fence), self); }",
         tests: STREAMS,
@@ -185,4 +186,16 @@ pub(crate) fn trials(root: &Path) -> anyhow::Result<Vec<Trial>> {
         });
     }
     Ok(trials)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_named_mutation_has_its_text() -> anyhow::Result<()> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        assert_eq!(trials(&root)?.len(), NAMED.len());
+        Ok(())
+    }
 }

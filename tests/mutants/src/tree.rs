@@ -3,7 +3,7 @@
 //! All mutants are compiled at once, and an environment variable activates one: mutant schemata,
 //! after Untch, Offutt and Harrold, "Mutation Analysis Using Mutant Schemata" (1993).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -25,18 +25,6 @@ pub fn mutant_is_active(number: u32) -> bool {
     *ACTIVE.get_or_init(|| active().unwrap_or(0)) == number
 }
 "#;
-
-/// The roots of the crates that can have mutants.
-const LIBRARIES: [&str; 8] = [
-    "sync/src/lib.rs",
-    "fusion/src/lib.rs",
-    "interp/src/lib.rs",
-    "cache/src/lib.rs",
-    "pjrt/src/lib.rs",
-    "record/src/lib.rs",
-    "src/lib.rs",
-    "capi/src/lib.rs",
-];
 
 #[derive(Debug)]
 pub(crate) struct Tree {
@@ -110,10 +98,11 @@ impl Tree {
                 mutated.entry(&mutation.file).or_default().push((index + 1, mutation));
             }
         }
+        let libraries: BTreeSet<String> = mutated.keys().map(|file| library(file)).collect();
         let mut places = Vec::new();
         for file in &self.files {
             let mut here = mutated.remove(file.as_str()).unwrap_or_default();
-            let is_library = LIBRARIES.contains(&file.as_str());
+            let is_library = libraries.contains(file);
             if here.is_empty() && !is_library {
                 write(&self.copy.join(file), &std::fs::read(self.root.join(file))?)?;
                 continue;
@@ -192,6 +181,12 @@ impl Tree {
         println!("{} mutants do not compile", unviable.len());
         Ok(unviable)
     }
+}
+
+/// The root module of the crate that has a file.
+fn library(file: &str) -> String {
+    let folder = file.split_once("src/").map_or("", |(folder, _)| folder);
+    format!("{folder}src/lib.rs")
 }
 
 /// Writes a file unless it has these bytes already, so that cargo does not build it again.
