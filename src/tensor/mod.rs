@@ -95,6 +95,12 @@ impl Tensor {
         self.cell().id()
     }
 
+    /// Whether it is a lifted number ([`Stream::lift`]), so that its data is known.
+    #[must_use]
+    pub fn is_number(&self) -> bool {
+        self.cell().is_scalar()
+    }
+
     /// The stream whose op produces the value.
     #[must_use]
     pub fn on_stream(&self) -> Stream {

@@ -4,18 +4,18 @@
 //! placeholders and becomes a [`CustomOp`]. A call of it is one op, so its ops need not be recorded
 //! again, and a region that consists of the call alone is one executable. [`Function::write_out`]
 //! records the ops of the function instead, for mechanisms that need to see single ops, such as
-//! shape classes.
+//! shape classes, and for lowerings that a front end keeps ([`Stream::begin_inline_function`]).
 
 use std::fmt;
 
 use fuseline_fusion::ir::Ref;
 use fuseline_fusion::op::Effect;
-use fuseline_fusion::{Body, CustomOp, OpCode, Site, TensorType};
-use fuseline_runtime::internals::{Expected, RecordCall, checks, here};
+use fuseline_fusion::{Body, CustomOp, OpCode, Signature, Site, TensorType};
+use fuseline_runtime::internals::{CaptureMode, Expected, RecordCall, checks, here};
 use fuseline_runtime::{Error, Result};
 use smallvec::SmallVec;
 
-use super::{Captures, Open};
+use super::{Captures, Check, Open};
 use crate::handle::{Tensor, Tensors, handles, record};
 use crate::stream::Stream;
 
@@ -25,14 +25,17 @@ pub struct FunctionTrace {
     open: Open,
     name: String,
     site: Site,
+    is_inline: bool,
 }
 
 /// A function that was recorded.
 pub struct Function {
     op: CustomOp,
     captures: Vec<Tensor>,
-    /// The expectations for the flags, which are the last result; empty if there are no flags.
-    expected: SmallVec<[Expected; 1]>,
+    /// The expectations for each value of flags. These values are the last results.
+    expected: SmallVec<[SmallVec<[Expected; 1]>; 1]>,
+    /// Whether [`Stream::begin_inline_function`] began it.
+    is_inline: bool,
     /// For each node, the results that no later node uses. They are dropped after it, as a program
     /// would do.
     dying: Vec<Vec<usize>>,
@@ -62,9 +65,40 @@ impl Stream {
     #[must_use]
     #[track_caller]
     pub fn begin_function(&self, name: &str) -> FunctionTrace {
-        let site = here();
-        let open = Open::begin(self.shared(), OpCode::Composite, "a function", &site);
-        FunctionTrace { open, name: name.to_owned(), site }
+        self.begin_captured(CaptureMode::Tensors, name, here())
+    }
+
+    /// Begins a function for [`Function::write_out`], which then records exactly the ops that the
+    /// original calls would record: numbers stay lifted, each check has its own flag, and a check
+    /// that fails names the call site of `write_out`. A front end that lowers one of its ops to many
+    /// can keep the result this way.
+    ///
+    /// ```
+    /// # fn main() -> fuseline::Result<()> {
+    /// use fuseline::{DType, Engine, TensorType};
+    ///
+    /// let engine = Engine::reference();
+    /// let trace = engine.stream().begin_inline_function("example.scaled");
+    /// let x = trace.param(&TensorType::of(DType::F32, &[2])?)?;
+    /// let y = (&x.tanh()? * 2.0)?;
+    /// let scaled = trace.end(&[y])?;
+    /// assert!(scaled.captures()[0].is_number());
+    /// let x = engine.tensor(&[0.0f32, 1.0], &[2])?;
+    /// let y = scaled.write_out(engine.stream(), &[&x])?;
+    /// assert_eq!(y[0].to_vec::<f32>()?, [0.0, 2.0 * 1.0f32.tanh()]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn begin_inline_function(&self, name: &str) -> FunctionTrace {
+        self.begin_captured(CaptureMode::Inline, name, here())
+    }
+
+    fn begin_captured(&self, outside: CaptureMode, name: &str, site: Site) -> FunctionTrace {
+        let open = Open::begin_with(outside, self.shared(), OpCode::Composite, "a function", &site);
+        let is_inline = outside == CaptureMode::Inline;
+        FunctionTrace { open, name: name.to_owned(), site, is_inline }
     }
 }
 
@@ -90,15 +124,19 @@ impl FunctionTrace {
     /// more operands or results than an op may have ([`fuseline_fusion::limits`]), or its name is
     /// not a valid op name.
     pub fn end(self, returns: &[Tensor]) -> Result<Function> {
-        let FunctionTrace { open, name, site } = self;
+        let FunctionTrace { open, name, site, is_inline } = self;
         let base = open.trace.base().clone();
-        let (flags, expected) = open.checks()?.unzip();
-        let recorded = open.end(&[returns, flags.as_slice()].concat())?;
+        let mut checks = open.checks()?;
+        if !is_inline {
+            checks = concatenated(checks)?.into_iter().collect();
+        }
+        let (flags, expected): (Vec<Tensor>, _) = checks.into_iter().unzip();
+        let recorded = open.end(&[returns, &flags].concat())?;
         let captures = Captures::of(recorded.captures(), &base);
         let body = recorded.close(&captures, false);
         let op = CustomOp::new(&name, body.into()).map_err(|error| Error::op(error, site))?;
         let dying = dying(op.body());
-        Ok(Function { op, captures: captures.tensors, expected: expected.unwrap_or_default(), dying })
+        Ok(Function { op, captures: captures.tensors, expected, is_inline, dying })
     }
 }
 
@@ -125,15 +163,18 @@ impl Function {
     #[track_caller]
     pub fn call(&self, stream: &Stream, operands: &[&Tensor]) -> Result<Tensors> {
         let operands: Vec<&Tensor> = operands.iter().copied().chain(&self.captures).collect();
-        self.checked(stream.call(&self.op, &operands)?)
+        self.checked(stream.call(&self.op, &operands)?, &here())
     }
 
     /// The results without the flags, which the next read checks.
-    fn checked(&self, mut results: Tensors) -> Result<Tensors> {
-        if !self.expected.is_empty()
-            && let Some(flags) = results.pop()
-        {
-            checks::expect(flags.into_handle(), self.expected.clone())?;
+    fn checked(&self, mut results: Tensors, site: &Site) -> Result<Tensors> {
+        let own = results.len().saturating_sub(self.expected.len());
+        for (flags, expected) in results.drain(own..).zip(&self.expected) {
+            let mut expected = expected.clone();
+            if self.is_inline {
+                expected.iter_mut().for_each(|expected| expected.site = site.clone());
+            }
+            checks::expect(flags.into_handle(), expected)?;
         }
         Ok(results)
     }
@@ -157,26 +198,50 @@ impl Function {
             ));
         }
         let graph = self.op.body().graph();
-        let mut made: Vec<Option<Tensor>> = Vec::with_capacity(graph.result_count());
+        let mut made: SmallVec<[Option<Tensor>; 32]> = SmallVec::with_capacity(graph.result_count());
         for (node, dying) in graph.nodes().iter().zip(&self.dying) {
-            let signature = node.signature();
-            let operands: Vec<&Tensor> =
-                node.operands().iter().map(|&operand| pick(&given, &made, operand)).collect();
-            let call = RecordCall {
-                op: signature.op(),
-                attrs: signature.attrs(),
-                bodies: signature.bodies(),
-                operands: handles(&operands),
-                effect: Effect::Pure,
-                site: &site,
-            };
-            let results = record(stream.shared(), call)?;
+            let operands = node.operands().iter().map(|&operand| pick(&given, &made, operand));
+            let results = record_node(stream, node.signature(), operands, &site)?;
             made.extend(results.into_iter().map(Some));
             dying.iter().for_each(|&result| made[result] = None);
         }
-        self.checked(
-            self.op.body().returns().iter().map(|&value| pick(&given, &made, value).clone()).collect(),
-        )
+        let returns = self.op.body().returns().iter();
+        self.checked(returns.map(|&value| pick(&given, &made, value).clone()).collect(), &site)
+    }
+}
+
+fn record_node<'a>(
+    stream: &Stream,
+    signature: &Signature,
+    operands: impl Iterator<Item = &'a Tensor>,
+    site: &Site,
+) -> Result<Tensors> {
+    let operands: SmallVec<[&Tensor; 4]> = operands.collect();
+    let call = RecordCall {
+        op: signature.op(),
+        attrs: signature.attrs(),
+        bodies: signature.bodies(),
+        operands: handles(&operands),
+        effect: Effect::Pure,
+        site,
+    };
+    if signature.results().len() == 1 {
+        return Ok(Tensors::from([stream.shared().record_one(call, Tensor::from_handle)?]));
+    }
+    record(stream.shared(), call)
+}
+
+/// The flags of all checks as one value, and their expectations.
+fn concatenated(checks: Vec<Check>) -> Result<Option<Check>> {
+    let (mut flags, mut all) = (Vec::new(), SmallVec::new());
+    for (value, expected) in checks {
+        flags.push(value.reshape(&[expected.len()])?);
+        all.extend(expected);
+    }
+    let flags: Vec<&Tensor> = flags.iter().collect();
+    match flags.is_empty() {
+        true => Ok(None),
+        false => Ok(Some((Tensor::concatenate(&flags, 0)?, all))),
     }
 }
 

@@ -29,7 +29,8 @@
 //!   in the order of first use. A loop passes captures from iteration to iteration. The scalar
 //!   functions of reductions, sorts and scatters have no captures, and a lifted scalar becomes a
 //!   constant ([`CaptureMode::Constants`]). A user's function has captures, and numbers are
-//!   constants ([`CaptureMode::Tensors`]).
+//!   constants ([`CaptureMode::Tensors`]), unless its ops are recorded instead of a call
+//!   ([`CaptureMode::Inline`]).
 //!
 //! So a number in the body of a loop or branch is lifted as elsewhere: another number compiles
 //! nothing. In a scalar function, and in a function that is called as one op ([`FunctionTrace`]), a
@@ -64,6 +65,9 @@ use fuseline_runtime::{Error, Result};
 
 use crate::handle::{Tensor, Tensors, record};
 
+/// The flags of checks, and the expectation for each element.
+type Check = (Tensor, SmallVec<[Expected; 1]>);
+
 /// Keeps a trace open; dropping it ends the trace.
 #[derive(Debug)]
 pub(crate) struct Open {
@@ -76,10 +80,21 @@ impl Open {
     /// Begins a body of an op that will be recorded on `stream` or inside a trace. `what` describes
     /// the body in messages.
     pub(crate) fn begin(stream: &Arc<StreamShared>, op: OpCode, what: &'static str, site: &Site) -> Open {
+        Open::begin_with(CaptureMode::of(op), stream, op, what, site)
+    }
+
+    /// As [`Open::begin`], with another capture mode than that of the op.
+    fn begin_with(
+        outside: CaptureMode,
+        stream: &Arc<StreamShared>,
+        op: OpCode,
+        what: &'static str,
+        site: &Site,
+    ) -> Open {
         let trace = Arc::new(Trace {
             order: next_block(),
             base: stream.base().clone(),
-            outside: CaptureMode::of(op),
+            outside,
             what,
             site: site.clone(),
             state: Mutex::new(Rank::Trace, Some(TraceState::default())),
@@ -104,25 +119,17 @@ impl Open {
         }
     }
 
-    /// The flags of all checks in the trace, concatenated, and their expectations.
-    fn checks(&self) -> Result<Option<(Tensor, SmallVec<[Expected; 1]>)>> {
+    /// The flags of the checks in the trace, and the expectations for the elements of each.
+    fn checks(&self) -> Result<Vec<Check>> {
         let checks = self.trace.with(|state| std::mem::take(&mut state.checks)).unwrap_or_default();
-        let (mut flags, mut all) = (Vec::new(), SmallVec::new());
-        for (value, expected) in checks {
-            let count = expected.len();
-            let ty = if count == 1 {
-                TensorType::scalar(DType::U64)
-            } else {
-                TensorType::of(DType::U64, &[count as u64])?
+        let flags = checks.into_iter().map(|(value, expected)| {
+            let ty = match expected.len() {
+                1 => TensorType::scalar(DType::U64),
+                count => TensorType::of(DType::U64, &[count as u64])?,
             };
-            flags.push(Tensor::from_handle(self.trace.tensor(&self.stream, ty, value)).reshape(&[count])?);
-            all.extend(expected);
-        }
-        let flags: Vec<&Tensor> = flags.iter().collect();
-        match flags.is_empty() {
-            true => Ok(None),
-            false => Ok(Some((Tensor::concatenate(&flags, 0)?, all))),
-        }
+            Ok((Tensor::from_handle(self.trace.tensor(&self.stream, ty, value)), expected))
+        });
+        flags.collect()
     }
 
     /// Adds a parameter for each of `tensors`, the tensors of `like`, in the structure of `like`.

@@ -71,6 +71,51 @@ fn a_call_is_one_op_and_one_executable() {
     assert!(function.op().body().graph().nodes().iter().any(|node| node.signature().op() == OpCode::Iota));
 }
 
+/// The region of the ops of an inline function is that of the original calls, with numbers that are
+/// lifted.
+#[test]
+fn an_inline_function_records_what_it_was_recorded_from() {
+    let Some(engine) = plugin(support::config()) else { return };
+    let [x, weights, outside] = inputs(&engine);
+    let trace = engine.stream().begin_inline_function("test.network");
+    let params = [&x, &weights, &outside].map(|tensor| trace.param(tensor.ty()).unwrap());
+    let [a, b, c] = &params;
+    let function = trace.end(&network(a, b, c).unwrap()).unwrap();
+    assert!(!function.captures().is_empty() && function.captures().iter().all(Tensor::is_number));
+    let direct = || network(&x, &weights, &outside).unwrap()[0].to_vec::<f32>();
+    warm_up(&engine, || direct().map(drop)).unwrap();
+    let wanted = direct().unwrap();
+    let before = engine.counters();
+    for _ in 0..3 {
+        let results = function.write_out(engine.stream(), &[&x, &weights, &outside]).unwrap();
+        assert_eq!(results[0].to_vec::<f32>().unwrap(), wanted);
+    }
+    let did = engine.counters().since(&before);
+    assert_eq!((did.regions, did.compiles, did.misses), (3, 0, 0));
+}
+
+/// Each check of an inline function names the line that the function was written out at.
+#[test]
+fn an_inline_function_checks_indices() {
+    let engine = fuseline::EngineConfig::new().check_indices(true).build_reference().unwrap();
+    let trace = engine.stream().begin_inline_function("test.rows");
+    let rows = trace.param(&TensorType::of(DType::F32, &[4]).unwrap()).unwrap();
+    let places: Vec<Tensor> =
+        (0..2).map(|_| trace.param(&TensorType::of(DType::I32, &[2]).unwrap()).unwrap()).collect();
+    let taken = [rows.take(&places[0], 0).unwrap(), rows.take(&places[1], 0).unwrap()];
+    let function = trace.end(&taken).unwrap();
+    let rows = engine.tensor(&[0.0f32, 1.0, 2.0, 3.0], &[4]).unwrap();
+    let right = engine.tensor(&[3i32, 0], &[2]).unwrap();
+    let wrong = engine.tensor(&[0i32, 4], &[2]).unwrap();
+    let taken = function.write_out(engine.stream(), &[&rows, &right, &right]).unwrap();
+    assert_eq!(taken.len(), 2);
+    assert_eq!(taken[1].to_vec::<f32>().unwrap(), [3.0, 0.0]);
+    let (taken, line) = (function.write_out(engine.stream(), &[&rows, &right, &wrong]).unwrap(), line!());
+    let message = taken[1].to_vec::<f32>().unwrap_err().to_string();
+    assert!(message.contains("the index 4 is out of range"), "{message}");
+    assert!(message.contains(&format!("function.rs:{line}")), "{message}");
+}
+
 #[test]
 fn what_is_written_out_ends_where_a_program_drops_it() {
     let engine = Engine::reference();

@@ -639,6 +639,21 @@ fn a_loop_without_boundaries_is_replayed() {
     }
 }
 
+/// A loop whose results are all dropped runs nothing, and is replayed like others.
+#[test]
+fn a_loop_that_nobody_reads_is_replayed() {
+    let rounds = 10_000;
+    let (regions, replayed) = both(Budgets::default(), |engine| {
+        let x = vector(engine, &[0.5, -1.0]);
+        for _ in 0..rounds {
+            x.mul(&x)?.tanh()?.add(&x)?;
+        }
+        x.neg()?.to_vec::<f32>()
+    });
+    println!("{replayed} of {} replayed, {} regions", 3 * rounds, regions.len());
+    assert!(replayed as usize > 2 * rounds, "{replayed}");
+}
+
 /// A loop that reads at the same place of every ninth round is replayed in between, from the first
 /// round after a read.
 #[test]

@@ -287,7 +287,9 @@ def check_forward(op, sample, case, has_gradients):
     except Exception:
         return 0
     there = there_of(op, given)
-    result = op(there[0], *there[1], **there[2])
+    # From the third time on, a call's ops come from the cache of lowerings.
+    for _ in range(1 if case.is_drawn else 3):
+        result = op(there[0], *there[1], **there[2])
     if not wanted and isinstance(plain, (bool, int, float, complex, torch.Size)):
         torch.testing.assert_close(list(result) if isinstance(plain, torch.Size) else result, list(plain) if isinstance(plain, torch.Size) else plain,
                                    equal_nan=True)

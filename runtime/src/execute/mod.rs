@@ -279,14 +279,16 @@ impl Driver {
         if is_observed {
             self.watch.sealed(trace.template().canon.graph());
         }
-        if let Some(mut job) = Job::replayed(trace, boundary, asked, next(&mut self.seq), stream) {
-            if is_observed {
-                self.watch.made(&job, stream);
-            }
-            job.answer(stream);
-            job.prepare(stream);
-            self.enqueue(job, stream);
+        let mut job = Job::replayed(trace, boundary, asked, next(&mut self.seq), stream);
+        if job.is_skipped() {
+            return;
         }
+        if is_observed {
+            self.watch.made(&job, stream);
+        }
+        job.answer(stream);
+        job.prepare(stream);
+        self.enqueue(job, stream);
     }
 
     fn take_entries(&mut self, trace: &mut ReplayTrace, stream: &Arc<StreamShared>) {
@@ -309,11 +311,15 @@ impl Driver {
             if is_observed {
                 self.watch.sealed(&region.graph);
             }
-            let Some(mut job) = ready(region, self.asked.clone(), &mut self.seq, stream) else { continue };
-            job.answer(stream);
-            if is_observed {
-                self.watch.made(&job, stream);
+            let mut job = Job::new(region, self.asked.clone(), next(&mut self.seq), stream);
+            if !job.is_skipped() {
+                job.prepare(stream);
+                job.answer(stream);
+                if is_observed {
+                    self.watch.made(&job, stream);
+                }
             }
+            // A region that is skipped has a trace too: the program records it again and again.
             if spans_user_boundaries || round.is_some() {
                 let template = job.note(round, stream);
                 if let Some(template) =
@@ -324,7 +330,9 @@ impl Driver {
                     stream.replay().expect_loop(template, StreamPosition { ops, ..self.passed });
                 }
             }
-            self.enqueue(job, stream);
+            if !job.is_skipped() {
+                self.enqueue(job, stream);
+            }
         }
         self.sealed = sealed;
     }
@@ -334,8 +342,13 @@ impl Driver {
         match job.or_units(stream) {
             Ok(job) => self.queue.push_back(Work::Job(job)),
             Err(units) => {
-                let jobs = units.into_iter().filter_map(|unit| ready(unit, None, &mut self.seq, stream));
-                self.queue.extend(jobs.map(Work::Job));
+                for unit in units {
+                    let mut job = Job::new(unit, None, next(&mut self.seq), stream);
+                    if !job.is_skipped() {
+                        job.prepare(stream);
+                        self.queue.push_back(Work::Job(job));
+                    }
+                }
             }
         }
     }
@@ -345,7 +358,8 @@ impl Driver {
     fn put_in_front(&mut self, parts: Parts, stream: &StreamShared) {
         let Parts { regions, part_of, quarantine } = parts;
         for region in regions.into_iter().rev() {
-            if let Some(mut job) = Job::new(region, None, next(&mut self.seq), stream) {
+            let mut job = Job::new(region, None, next(&mut self.seq), stream);
+            if !job.is_skipped() {
                 job.part_of = part_of;
                 job.quarantine = quarantine.clone();
                 self.queue.push_front(Work::Job(job));
@@ -393,18 +407,6 @@ impl Driver {
 fn next(seq: &mut u64) -> RegionSeq {
     *seq += 1;
     RegionSeq(*seq - 1)
-}
-
-/// Makes a job with the next number, and looks up its executable.
-fn ready(
-    region: EngineRegion,
-    asked: Option<Site>,
-    seq: &mut u64,
-    stream: &Arc<StreamShared>,
-) -> Option<Box<Job>> {
-    let mut job = Job::new(region, asked, next(seq), stream)?;
-    job.prepare(stream);
-    Some(job)
 }
 
 /// The call site where the host read one of these values, if the boundary is a read and the engine

@@ -1,5 +1,6 @@
 //! A call of an ATen overload, as lowerings see it.
 
+use std::cell::Cell;
 use std::fmt;
 
 use fuseline::fusion::{DType, Scalar, TensorType};
@@ -110,9 +111,23 @@ pub struct Call<'a> {
     pub args: &'a [Arg<'a>],
     /// Types of its results, as PyTorch infers them.
     pub outs: &'a [TensorType],
+    /// Whether the lowering has checked the indices in an argument.
+    checks_arguments: Cell<bool>,
 }
 
 impl<'a> Call<'a> {
+    /// A call.
+    #[must_use]
+    pub fn new(stream: &'a Stream, args: &'a [Arg<'a>], outs: &'a [TensorType]) -> Call<'a> {
+        Call { stream, args, outs, checks_arguments: Cell::new(false) }
+    }
+
+    /// Whether the lowering has checked the indices in an argument ([`Call::check_indices`]).
+    #[must_use]
+    pub fn checks_arguments(&self) -> bool {
+        self.checks_arguments.get()
+    }
+
     /// Returns argument `at`. Arguments after the given ones are missing.
     pub fn arg(&self, at: usize) -> &Arg<'a> {
         self.args.get(at).unwrap_or(&Arg::None)
@@ -299,6 +314,7 @@ impl<'a> Call<'a> {
     /// In debug mode, if one is out of range.
     pub fn check_indices(&self, indices: &Tensor, size: usize, op: &'static str) -> Result<()> {
         if self.stream.checks_indices() {
+            self.checks_arguments.set(true);
             indices.check_indices(size, op)?;
         }
         Ok(())

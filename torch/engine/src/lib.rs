@@ -24,6 +24,7 @@ mod abi;
 pub mod call;
 mod device;
 mod graph;
+mod lowering_cache;
 pub mod ops;
 mod promote;
 mod quick;

@@ -28,6 +28,8 @@ pub enum CaptureMode {
     /// Lifted scalars become constants; other values become operands of the op and parameters of
     /// the body.
     Tensors,
+    /// As [`CaptureMode::Operands`], for a function whose ops are recorded instead of a call.
+    Inline,
 }
 
 impl CaptureMode {
@@ -107,7 +109,7 @@ impl TraceState {
             (_, None) if !Arc::ptr_eq(tensor.stream().engine(), trace.base.engine()) => {
                 return Err(Unusable::OtherEngine);
             }
-            (CaptureMode::Operands | CaptureMode::Tensors, _) => {
+            (CaptureMode::Operands | CaptureMode::Tensors | CaptureMode::Inline, _) => {
                 self.params.push(Some(tensor.clone()));
                 self.graph.param(cell.ty().clone())
             }
@@ -128,10 +130,9 @@ impl Trace {
         &self.base
     }
 
-    /// Whether this records a function that is called as one op. Its calls can report the flags of
-    /// checks inside.
+    /// Whether this records a function. Its calls can report the flags of checks inside.
     pub fn is_function(&self) -> bool {
-        self.outside == CaptureMode::Tensors
+        matches!(self.outside, CaptureMode::Tensors | CaptureMode::Inline)
     }
 
     /// Adds flags of a check to the results of the function.

@@ -160,14 +160,14 @@ struct RegionBindings {
 }
 
 impl Job {
-    /// Brings a region into canonical form. Returns `None` for a region that nobody needs. `asked`
-    /// is the call site that requested its result, if known.
+    /// Brings a region into canonical form. `asked` is the call site that requested its result, if
+    /// known.
     pub(super) fn new(
         region: EngineRegion,
         asked: Option<Site>,
         seq: RegionSeq,
         stream: &StreamShared,
-    ) -> Option<Box<Job>> {
+    ) -> Box<Job> {
         let engine = stream.engine();
         let Region { graph, inputs, outputs, sites, units, boundary, mode, effect, .. } = region;
         let ops = graph.nodes().len();
@@ -184,14 +184,14 @@ impl Job {
         Job::of(info, RegionBindings { inputs, live, boundary, mode, effect, units, asked, all }, stream)
     }
 
-    /// Makes the job of a whole replayed trace. Returns `None` for a region that nobody needs.
+    /// Makes the job of a whole replayed trace.
     pub(super) fn replayed(
         trace: &mut ReplayTrace,
         boundary: Boundary,
         asked: Option<Site>,
         seq: RegionSeq,
         stream: &StreamShared,
-    ) -> Option<Box<Job>> {
+    ) -> Box<Job> {
         let engine = stream.engine();
         let output = |(value, live)| Output { value, live };
         let all = engine.is_observed().then(|| trace.outputs().map(output).collect());
@@ -203,7 +203,7 @@ impl Job {
         Job::of(info, RegionBindings { inputs, live, boundary, mode, effect, units, asked, all }, stream)
     }
 
-    fn of(info: Arc<RegionInfo>, ends: RegionBindings, stream: &StreamShared) -> Option<Box<Job>> {
+    fn of(info: Arc<RegionInfo>, ends: RegionBindings, stream: &StreamShared) -> Box<Job> {
         let engine = stream.engine();
         let RegionBindings { inputs, live: outputs, boundary, mode, effect, units, asked, all } = ends;
         let needed: OutputSet = outputs.iter().map(|&(index, _)| index).collect();
@@ -234,12 +234,7 @@ impl Job {
                 contents,
             }
         });
-        if needed.is_empty() && effect == Effect::Pure {
-            engine.counters().skipped.add(1);
-            engine.emit(|| Event::Skipped { region: reference });
-            return None;
-        }
-        Some(Box::new(Job {
+        let job = Box::new(Job {
             info,
             inputs,
             outputs,
@@ -257,7 +252,17 @@ impl Job {
             quarantine: QuarantineScope::None,
             may_free: true,
             state: JobState::New,
-        }))
+        });
+        if job.is_skipped() {
+            engine.counters().skipped.add(1);
+            engine.emit(|| Event::Skipped { region: reference });
+        }
+        job
+    }
+
+    /// Whether nobody needs the region, so that it does not run.
+    pub(super) fn is_skipped(&self) -> bool {
+        self.needed.is_empty() && self.effect == Effect::Pure
     }
 
     /// Reports the region to the trace cache, which may make a template of it.

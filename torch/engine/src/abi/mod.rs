@@ -35,6 +35,7 @@ use smallvec::SmallVec;
 use crate::call::{Arg, Call, Fault, Result, Results, Row, unsupported};
 use crate::device;
 use crate::graph;
+use crate::lowering_cache;
 use crate::ops::{self, cast};
 use crate::quick;
 use crate::view::{self, View};
@@ -231,13 +232,11 @@ pub extern "C" fn flt_op_name(op: usize, len: &mut usize) -> *const u8 {
 /// All rows in one list, indexed by number.
 static ROWS: LazyLock<Vec<&'static Row>> = LazyLock::new(|| ops::rows().collect());
 
-fn lowered<'a>(row: &Row, args: &'a [Arg<'a>], outs: &'a [TensorType]) -> Result<Results> {
-    let recording = graph::recording();
-    let stream = match &recording {
-        Some(stream) => stream,
-        None => device::stream()?,
+fn lowered<'a>(op: usize, row: &Row, args: &'a [Arg<'a>], outs: &'a [TensorType]) -> Result<Results> {
+    let results = match graph::recording() {
+        Some(stream) => (row.lower)(&Call::new(&stream, args, outs)),
+        None => lowering_cache::record(op, row, &Call::new(device::stream()?, args, outs)),
     };
-    let results = (row.lower)(&Call { stream, args, outs });
     // If the engine refuses an op while it is recorded, the lowering does not cover the case.
     match results {
         Err(Fault::Engine(error)) if error.stage() == Stage::Record => unsupported(error.to_string()),
@@ -267,7 +266,7 @@ pub extern "C" fn flt_record(
         let args: SmallVec<[Arg<'_>; 8]> = args.iter().map(arg).collect::<Result<_>>()?;
         let outs: SmallVec<[TensorType; 2]> = types.iter().map(type_of).collect::<Result<_>>()?;
         let Some(row) = ROWS.get(op) else { return unsupported(format!("there is no row {op}")) };
-        let values = lowered(row, &args, &outs)?;
+        let values = lowered(op, row, &args, &outs)?;
         let is_right = values.len() >= outs.len()
             && values.len() <= room
             && values.iter().zip(&outs).all(|(value, ty)| value.ty() == ty);
