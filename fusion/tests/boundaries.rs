@@ -461,3 +461,58 @@ fn joined_regions_come_apart_into_their_units() {
         assert!(len > 10 && apart.iter().zip(&alone).all(is_equal));
     }
 }
+
+/// An op on one value, which may be a lifted scalar, and `result`.
+fn tanh(operand: Operand<ValueId>, result: u64, mode: Mode, effect: Effect) -> TraceOp {
+    let signature = Signature::infer(OpCode::Tanh, Attrs::none(), &[], &[TensorType::scalar(DType::F32)]);
+    TraceOp {
+        signature: Arc::new(signature.expect("elementwise")),
+        operands: [operand].into_iter().collect(),
+        results: [ValueId::from_raw(result).expect("not zero")].into_iter().collect(),
+        effect,
+        mode,
+        site: Site::Unknown,
+    }
+}
+
+#[test]
+fn another_mode_or_an_effect_ends_a_region() {
+    let mut builder = RegionBuilder::new(Box::new(ContentChunking::default()), Budgets::default());
+    let (mut sealed, mut next) = (Vec::new(), 1);
+    let mut push = |mode: Mode, effect: Effect, sealed: &mut Vec<Region>| {
+        let operand = Operand::Tensor(ValueId::from_raw(next).expect("not zero"));
+        next += 1;
+        builder.push(tanh(operand, next, mode, effect), sealed);
+    };
+    for (mode, effect, own, before) in [
+        (Mode::Strict, Effect::Pure, Boundary::Strict, Boundary::ModeChange),
+        (Mode::Fused, Effect::Ordered, Boundary::Effect, Boundary::Effect),
+    ] {
+        for _ in 0..2 {
+            push(Mode::Fused, Effect::Pure, &mut sealed);
+        }
+        assert!(sealed.is_empty());
+        push(mode, effect, &mut sealed);
+        let found: Vec<_> =
+            sealed.drain(..).map(|region| (region.graph.nodes().len(), region.boundary)).collect();
+        assert_eq!(found, [(2, before), (1, own)]);
+    }
+}
+
+/// Numbers are no inputs in the sense of the limit, because they are passed together.
+#[test]
+fn an_iteration_may_have_many_numbers() {
+    let budgets = Budgets { joined_inputs: 4, ops: 64, ..Budgets::default() };
+    let mut builder = RegionBuilder::new(Box::new(ContentChunking::default()), budgets);
+    let (mut sealed, mut next) = (Vec::new(), 1_000_000);
+    for _ in 0..400 {
+        for number in 0..50 {
+            next += 1;
+            let operand = Operand::Scalar(ValueId::from_raw(1 + number).expect("not zero"));
+            builder.push(tanh(operand, next, Mode::Fused, Effect::Pure), &mut sealed);
+        }
+    }
+    builder.seal(Boundary::Flush, &mut sealed);
+    let iterations = sealed.iter().filter(|region| region.round.is_some()).count();
+    assert!(iterations > 20, "{iterations} of {} regions", sealed.len());
+}

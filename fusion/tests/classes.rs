@@ -382,6 +382,22 @@ fn a_class_learns() {
     check(&mut Seeded::new(1), &region, &padded, &data_of(&region, 1)).unwrap();
 }
 
+/// A class has at most 16 sizes that vary independently.
+#[test]
+fn a_class_has_sixteen_sizes() {
+    let negated = |count: u64, round: u64| {
+        let mut writer = Writer::default();
+        for place in 0..count {
+            let value = writer.param(&[3 + round * (place + 1)]);
+            writer.op(OpCode::Negate, Attrs::none(), &[value]);
+        }
+        canon(writer.0)
+    };
+    assert_eq!(ShapeClass::of(&negated(16, 1), &negated(16, 2)).err(), None);
+    let of_more = ShapeClass::of(&negated(17, 1), &negated(17, 2));
+    assert_eq!(of_more.err(), Some(ShapeClassError::Unlike));
+}
+
 /// O3: regions that differ in more than sizes have no common class.
 #[test]
 fn other_regions_have_no_class() {
