@@ -69,9 +69,9 @@ impl Stream {
     }
 
     /// Begins a function for [`Function::write_out`], which then records exactly the ops that the
-    /// original calls would record: numbers stay lifted, each check has its own flag, and a check
-    /// that fails names the call site of `write_out`. A front end that lowers one of its ops to many
-    /// can keep the result this way.
+    /// original calls would record. Numbers stay lifted, each check has its own flag, and a check
+    /// that fails names the call site of `write_out`. A front end that lowers one of its ops to
+    /// many can keep the result this way.
     ///
     /// ```
     /// # fn main() -> fuseline::Result<()> {

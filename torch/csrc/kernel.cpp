@@ -124,6 +124,7 @@ class Kernel final : public c10::OperatorKernel {
       const auto optional = type.cast<c10::OptionalType>();
       const auto& inner = optional ? *optional->getElementType() : type;
       is_generator_.push_back(inner.kind() == c10::TypeKind::GeneratorType);
+      is_number_.push_back(type.kind() == c10::TypeKind::NumberType);
       has_tensor_ |= inner.kind() == c10::TypeKind::TensorType || inner.kind() == c10::TypeKind::ListType;
     }
   }
@@ -162,7 +163,7 @@ class Kernel final : public c10::OperatorKernel {
   const c10::KernelFunction* meta_;
   const InferenceRule rule_;
   const ScalarConversion scalars_;
-  std::vector<bool> is_place_, is_generator_;
+  std::vector<bool> is_place_, is_generator_, is_number_;
   bool has_tensor_ = false;
   std::shared_mutex mutex_;
   std::unordered_map<Key, std::shared_ptr<const Outs>, KeyHash> known_;
@@ -219,7 +220,7 @@ bool Kernel::key_of(c10::ArrayRef<IValue> args, Key& key) const {
   for (size_t at = 0; at < args.size(); ++at) {
     const IValue& arg = args[at];
     // A plain integer, such as a dimension, or a number; the schema tells which.
-    const bool is_number = has_tensor_ && functional_.schema().arguments()[at].type()->kind() == c10::TypeKind::NumberType;
+    const bool is_number = has_tensor_ && is_number_[at];
     if (is_generator_[at]) {
       key.push_back(kGenerator);
     } else if (arg.isNone()) {

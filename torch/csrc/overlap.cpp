@@ -116,6 +116,24 @@ void check_results(std::string_view name, c10::ArrayRef<IValue> given, size_t fi
                     "aminmax(): the `min` and `max` out= tensors must not overlap.");
 }
 
+// Whether each written tensor has its elements in different places and shares its storage with no
+// operand.
+bool shares_nothing(const std::vector<c10::Argument>& args, c10::ArrayRef<IValue> given) {
+  for (size_t at = 0; at < args.size(); ++at) {
+    if (!is_written(args[at]) || !given[at].isTensor() || !given[at].toTensor().defined()) continue;
+    const at::Tensor& target = given[at].toTensor();
+    if (!target.is_non_overlapping_and_dense()) return false;
+    bool is_shared = false;
+    for (size_t other = 0; other < args.size(); ++other)
+      if (other != at)
+        each_tensor(given[other], [&](const at::Tensor& source) {
+          is_shared |= source.storage().is_alias_of(target.storage());
+        });
+    if (is_shared) return false;
+  }
+  return true;
+}
+
 // The elements of the storage from the first to the last that a tensor contains, and the position
 // of each of the tensor's elements there.
 struct Span {
@@ -250,6 +268,8 @@ void check_target(const at::Tensor& target, at::TensorList operands) {
 void check_overlaps(const c10::OperatorHandle& op, const Stack& stack, bool is_resized) {
   const auto& args = op.schema().arguments();
   const c10::ArrayRef<IValue> given = arguments_of(op, stack);
+  // The usual in-place call, for which no name needs to be looked up.
+  if (!is_out(op) && (is_resized || shares_nothing(args, given))) return;
   const std::string_view name = plain_name(op);
   if ((is_out(op) && is_among(kResizesFirst, name)) != is_resized) return;
   bool is_first = true;
@@ -275,7 +295,7 @@ void check_overlaps(const c10::OperatorHandle& op, const Stack& stack, bool is_r
 bool write_overlapping(const c10::OperatorHandle& op, Stack* stack) {
   const auto& args = op.schema().arguments();
   const c10::ArrayRef<IValue> given = arguments_of(op, *stack);
-  std::vector<size_t> targets;
+  c10::SmallVector<size_t, 2> targets;
   bool overlaps = false;
   for (size_t at = 0; at < args.size(); ++at) {
     if (!is_written(args[at]) || !given[at].isTensor() || !given[at].toTensor().defined()) continue;

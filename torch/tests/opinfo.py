@@ -178,7 +178,8 @@ def compare(found, wanted, case, exact=None, source=None):
                 raise
 
 
-def gradients(results, inputs):
+def gradients(results, inputs, calls=1):
+    """Returns the gradients of the last of so many backward passes."""
     results = [result for result in results if result.requires_grad]
     if not results or not inputs:
         return []
@@ -186,7 +187,9 @@ def gradients(results, inputs):
     # one. Made on the CPU, so that both sides use the same numbers.
     generator = torch.Generator().manual_seed(0)
     seeds = [torch.randn(result.shape, dtype=result.dtype, generator=generator).to(result.device) for result in results]
-    return torch.autograd.grad(results, inputs, seeds, allow_unused=True)
+    for left in reversed(range(calls)):
+        found = torch.autograd.grad(results, inputs, seeds, allow_unused=True, retain_graph=left > 0)
+    return found
 
 
 def spread(samples, count):
@@ -288,7 +291,8 @@ def check_forward(op, sample, case, has_gradients):
         return 0
     there = there_of(op, given)
     # From the third time on, a call's ops come from the cache of lowerings.
-    for _ in range(1 if case.is_drawn else 3):
+    calls = 1 if case.is_drawn else 3
+    for _ in range(calls):
         result = op(there[0], *there[1], **there[2])
     if not wanted and isinstance(plain, (bool, int, float, complex, torch.Size)):
         torch.testing.assert_close(list(result) if isinstance(plain, torch.Size) else result, list(plain) if isinstance(plain, torch.Size) else plain,
@@ -298,7 +302,7 @@ def check_forward(op, sample, case, has_gradients):
     compare(found, wanted, case, lambda: exact_of(op, sample), sample.input)
     if has_gradients:
         leaves = [tensor for tensor in tensors(there) if tensor.requires_grad]
-        pairs = list(zip(gradients(found, leaves), wanted_gradients))
+        pairs = list(zip(gradients(found, leaves, calls), wanted_gradients))
         assert all((ours is None) == (theirs is None) for ours, theirs in pairs), "a gradient is missing"
         compare(*[[pair[side] for pair in pairs if pair[0] is not None] for side in (0, 1)], case._replace(is_gradient=True))
     return len(wanted)

@@ -1,8 +1,8 @@
 //! A cache of lowerings: the ops that a call was lowered to, by the call's row, types and numbers.
 //!
 //! A lowering broadcasts, promotes and checks types, which costs more than recording its ops. A
-//! program repeats its calls, so the second call of a kind is lowered once more into a [`Function`],
-//! and later ones only record the ops of the function.
+//! program repeats its calls. So the second call of a kind is lowered into a [`Function`], and
+//! later ones only record the ops of the function.
 //!
 //! ```text
 //! call ─► key ─┬─ first time: lowered
@@ -19,6 +19,11 @@
 //! Not cached: calls in Debug mode and in graphs, lowerings that use other tensors than their
 //! arguments, and those that check indices among the arguments, because an index tensor that was
 //! checked before is not checked again. Numbers that change with every call, such as seeds, miss.
+
+#![allow(
+    clippy::disallowed_types,
+    reason = "no model checker drives this crate, and the engine's shim is not public"
+)]
 
 use std::hash::{Hash as _, Hasher as _};
 use std::sync::Arc;
@@ -122,9 +127,9 @@ fn function_of(row: &Row, call: &Call<'_>) -> Option<Function> {
     let args = call.args.iter().map(|arg| match arg {
         Arg::Tensor(_) => Arg::Tensor(next.next().expect("bug: an argument has no placeholder")),
         Arg::Tensors(list) => {
-            let placeholders = list.iter().map(|tensor| {
-                tensor.map(|_| next.next().expect("bug: an argument has no placeholder"))
-            });
+            let placeholders = list
+                .iter()
+                .map(|tensor| tensor.map(|_| next.next().expect("bug: an argument has no placeholder")));
             Arg::Tensors(placeholders.collect())
         }
         other => other.clone(),
