@@ -462,7 +462,7 @@ fn joined_regions_come_apart_into_their_units() {
     }
 }
 
-/// An op on one value, which may be a lifted scalar, and `result`.
+/// An op that computes the value `result` of `operand`, which may be a lifted scalar.
 fn tanh(operand: Operand<ValueId>, result: u64, mode: Mode, effect: Effect) -> TraceOp {
     let signature = Signature::infer(OpCode::Tanh, Attrs::none(), &[], &[TensorType::scalar(DType::F32)]);
     TraceOp {
@@ -499,7 +499,7 @@ fn another_mode_or_an_effect_ends_a_region() {
     }
 }
 
-/// Numbers are no inputs in the sense of the limit, because they are passed together.
+/// Lifted scalars do not count against the limit of inputs of an iteration.
 #[test]
 fn an_iteration_may_have_many_numbers() {
     let budgets = Budgets { joined_inputs: 4, ops: 64, ..Budgets::default() };

@@ -25,7 +25,6 @@ pub struct FunctionTrace {
     open: Open,
     name: String,
     site: Site,
-    is_inline: bool,
 }
 
 /// A function that was recorded.
@@ -65,7 +64,7 @@ impl Stream {
     #[must_use]
     #[track_caller]
     pub fn begin_function(&self, name: &str) -> FunctionTrace {
-        self.begin_captured(CaptureMode::Tensors, name, here())
+        self.begin_function_with(CaptureMode::Tensors, name, here())
     }
 
     /// Begins a function for [`Function::write_out`], which then records exactly the ops that the
@@ -92,13 +91,12 @@ impl Stream {
     #[must_use]
     #[track_caller]
     pub fn begin_inline_function(&self, name: &str) -> FunctionTrace {
-        self.begin_captured(CaptureMode::Inline, name, here())
+        self.begin_function_with(CaptureMode::Inline, name, here())
     }
 
-    fn begin_captured(&self, outside: CaptureMode, name: &str, site: Site) -> FunctionTrace {
+    fn begin_function_with(&self, outside: CaptureMode, name: &str, site: Site) -> FunctionTrace {
         let open = Open::begin_with(outside, self.shared(), OpCode::Composite, "a function", &site);
-        let is_inline = outside == CaptureMode::Inline;
-        FunctionTrace { open, name: name.to_owned(), site, is_inline }
+        FunctionTrace { open, name: name.to_owned(), site }
     }
 }
 
@@ -124,7 +122,8 @@ impl FunctionTrace {
     /// more operands or results than an op may have ([`fuseline_fusion::limits`]), or its name is
     /// not a valid op name.
     pub fn end(self, returns: &[Tensor]) -> Result<Function> {
-        let FunctionTrace { open, name, site, is_inline } = self;
+        let FunctionTrace { open, name, site } = self;
+        let is_inline = open.trace.outside == CaptureMode::Inline;
         let base = open.trace.base().clone();
         let mut checks = open.checks()?;
         if !is_inline {

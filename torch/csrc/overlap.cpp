@@ -116,8 +116,7 @@ void check_results(std::string_view name, c10::ArrayRef<IValue> given, size_t fi
                     "aminmax(): the `min` and `max` out= tensors must not overlap.");
 }
 
-// Whether each written tensor has its elements in different places and shares its storage with no
-// operand.
+// Whether no written tensor overlaps itself or shares its storage with another argument.
 bool shares_nothing(const std::vector<c10::Argument>& args, c10::ArrayRef<IValue> given) {
   for (size_t at = 0; at < args.size(); ++at) {
     if (!is_written(args[at]) || !given[at].isTensor() || !given[at].toTensor().defined()) continue;
@@ -268,7 +267,7 @@ void check_target(const at::Tensor& target, at::TensorList operands) {
 void check_overlaps(const c10::OperatorHandle& op, const Stack& stack, bool is_resized) {
   const auto& args = op.schema().arguments();
   const c10::ArrayRef<IValue> given = arguments_of(op, stack);
-  // The usual in-place call, for which no name needs to be looked up.
+  // The usual in-place call needs no lookup of names.
   if (!is_out(op) && (is_resized || shares_nothing(args, given))) return;
   const std::string_view name = plain_name(op);
   if ((is_out(op) && is_among(kResizesFirst, name)) != is_resized) return;

@@ -179,7 +179,7 @@ def compare(found, wanted, case, exact=None, source=None):
 
 
 def gradients(results, inputs, calls=1):
-    """Returns the gradients of the last of so many backward passes."""
+    """Runs ``calls`` backward passes, and returns the gradients of the last one."""
     results = [result for result in results if result.requires_grad]
     if not results or not inputs:
         return []
@@ -290,7 +290,7 @@ def check_forward(op, sample, case, has_gradients):
     except Exception:
         return 0
     there = there_of(op, given)
-    # From the third time on, a call's ops come from the cache of lowerings.
+    # From the second call on, the ops come from the cache of lowerings.
     calls = 1 if case.is_drawn else 3
     for _ in range(calls):
         result = op(there[0], *there[1], **there[2])

@@ -12,58 +12,58 @@
 //!
 //! Invariants:
 //! - CALLS-1: a lowering depends on nothing but the row, the numbers, texts and element types among
-//!   the arguments, and the types of tensors and results. All of these are the key.
+//!   the arguments, and the types of tensors and results. The key consists of these.
 //! - CALLS-2: the ops of a function are those of the lowering, in the same order and with the same
-//!   operands, so it does not matter for the cache of executables which of the two recorded them.
+//!   operands. So both give the same regions, and the compile cache has one entry for them.
 //!
 //! Not cached: calls in Debug mode and in graphs, lowerings that use other tensors than their
-//! arguments, and those that check indices among the arguments, because an index tensor that was
-//! checked before is not checked again. Numbers that change with every call, such as seeds, miss.
+//! arguments, and lowerings that check an index argument. The last would check an index tensor
+//! again that was checked before. A call whose numbers always change, such as seeds, always misses.
 
 #![allow(
     clippy::disallowed_types,
     reason = "no model checker drives this crate, and the engine's shim is not public"
 )]
 
-use std::hash::{Hash as _, Hasher as _};
+use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
 use fuseline::fusion::TensorType;
 use fuseline::{Function, Mode, Stream, Tensor};
 use parking_lot::Mutex;
-use rustc_hash::{FxHashMap, FxHasher};
+use rustc_hash::{FxBuildHasher, FxHashMap};
 use smallvec::SmallVec;
 
 use crate::call::{Arg, Call, Result, Results, Row};
 
-/// The largest number of functions. A large model has some hundred kinds of calls. When there are
-/// more, all are dropped.
+/// The largest number of functions; one more drops all others. A large model has some hundred kinds
+/// of calls.
 const MAX_FUNCTIONS: usize = 1_024;
 
-/// The number of recent calls that are remembered by a hash.
-const RECENT: usize = 4_096;
+/// The number of entries in the table of recent calls.
+const RECENT_CALLS: usize = 4_096;
 
 /// Words that are equal only for calls with the same lowering (CALLS-1).
 type Key = SmallVec<[u64; 32]>;
 
 #[derive(Default)]
-struct Cache {
+struct LoweringCache {
     /// `None` for a lowering that cannot be cached.
     functions: FxHashMap<Key, Option<Arc<Function>>>,
-    /// Hashes of keys that were called once.
+    /// Hashes of the keys of recent calls; a direct-mapped table.
     recent: Vec<u64>,
 }
 
-/// What the cache knows of a call.
-enum Known {
-    Function(Arc<Function>),
-    /// It was called before.
+/// The outcome of a lookup.
+enum Lookup {
+    Hit(Arc<Function>),
+    /// There is no function, and the call was made recently.
     Repeated,
-    /// It was not called recently, or cannot be cached.
-    New,
+    /// The call was not made recently, or its lowering cannot be cached.
+    Miss,
 }
 
-static CACHE: Mutex<Option<Cache>> = Mutex::new(None);
+static CACHE: Mutex<Option<LoweringCache>> = Mutex::new(None);
 
 /// Records a call, by a cached function if there is one.
 pub(crate) fn record(op: usize, row: &Row, call: &Call<'_>) -> Result<Results> {
@@ -71,11 +71,11 @@ pub(crate) fn record(op: usize, row: &Row, call: &Call<'_>) -> Result<Results> {
         return (row.lower)(call);
     }
     let Some(key) = key_of(op, call) else { return (row.lower)(call) };
-    let function = match known(&key) {
-        Known::New => return (row.lower)(call),
-        Known::Function(function) => function,
-        Known::Repeated => {
-            let function = function_of(row, call).map(Arc::new);
+    let function = match look_up(&key) {
+        Lookup::Miss => return (row.lower)(call),
+        Lookup::Hit(function) => function,
+        Lookup::Repeated => {
+            let function = trace_lowering(row, call).map(Arc::new);
             if let Some(mut cache) = CACHE.try_lock() {
                 cache.get_or_insert_default().insert(key, function.clone());
             }
@@ -88,27 +88,25 @@ pub(crate) fn record(op: usize, row: &Row, call: &Call<'_>) -> Result<Results> {
     Ok(function.write_out(call.stream, &tensors(call.args))?.into_iter().collect())
 }
 
-/// Looks a call up. A cache that another thread is using knows nothing.
-fn known(key: &Key) -> Known {
-    let Some(mut cache) = CACHE.try_lock() else { return Known::New };
+/// Looks up a call. It is a miss while another thread uses the cache.
+fn look_up(key: &Key) -> Lookup {
+    let Some(mut cache) = CACHE.try_lock() else { return Lookup::Miss };
     let cache = cache.get_or_insert_default();
     match cache.functions.get(key) {
-        Some(Some(function)) => return Known::Function(function.clone()),
-        Some(None) => return Known::New,
+        Some(Some(function)) => return Lookup::Hit(function.clone()),
+        Some(None) => return Lookup::Miss,
         None => {}
     }
-    let mut hasher = FxHasher::default();
-    key.hash(&mut hasher);
-    let hash = hasher.finish();
-    cache.recent.resize(RECENT, 0);
-    let slot = &mut cache.recent[hash as usize % RECENT];
+    let hash = FxBuildHasher.hash_one(key);
+    cache.recent.resize(RECENT_CALLS, 0);
+    let slot = &mut cache.recent[hash as usize % RECENT_CALLS];
     match std::mem::replace(slot, hash) == hash {
-        true => Known::Repeated,
-        false => Known::New,
+        true => Lookup::Repeated,
+        false => Lookup::Miss,
     }
 }
 
-impl Cache {
+impl LoweringCache {
     fn insert(&mut self, key: Key, function: Option<Arc<Function>>) {
         if self.functions.len() >= MAX_FUNCTIONS {
             self.functions.clear();
@@ -117,8 +115,8 @@ impl Cache {
     }
 }
 
-/// Lowers a call on placeholders. `None` if the result does not depend on the key alone.
-fn function_of(row: &Row, call: &Call<'_>) -> Option<Function> {
+/// Lowers a call on placeholders. `None` if the lowering cannot be cached.
+fn trace_lowering(row: &Row, call: &Call<'_>) -> Option<Function> {
     let trace = call.stream.begin_inline_function("torch.lowering");
     let stream: Stream = trace.stream();
     let params: Vec<Tensor> =
@@ -157,9 +155,8 @@ fn tensors<'a>(args: &[Arg<'a>]) -> SmallVec<[&'a Tensor; 8]> {
     found
 }
 
-/// The key of a call; `None` if its lowering does more than the arguments say. Each argument is a
-/// tag and as many words as the tag and these words say, so that different calls have different
-/// keys.
+/// The key of a call; `None` if it draws random numbers of a graph. Each argument is a tag and as
+/// many words as the tag and these words say, so that different calls have different keys.
 fn key_of(op: usize, call: &Call<'_>) -> Option<Key> {
     let mut key = Key::new();
     key.extend([op as u64, call.outs.len() as u64]);
@@ -203,7 +200,8 @@ fn key_of(op: usize, call: &Call<'_>) -> Option<Key> {
     Some(key)
 }
 
-/// A type: its element type and rank, which are not 0 together, and its sizes.
+/// Adds a type: a word for element type and rank, then the sizes. The first word is not 0, which
+/// stands for a missing tensor in a list.
 fn add_type(ty: &TensorType, key: &mut Key) {
     key.push(1 + (u64::from(ty.dtype().code()) << 8 | ty.rank() as u64));
     key.extend(ty.sizes().iter().map(|&size| size as u64));
